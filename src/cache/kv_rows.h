@@ -1,0 +1,121 @@
+// Growing and frozen storage of keys and values. Index order is layer, head, token, channel; one object
+// here is one layer. Rows are f16 and post-RoPE. Positions are always the true positions in the text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/half.h"
+#include "kernels/attention.h"
+
+namespace precis {
+
+// Shape of the KV cache of one layer.
+struct KvShape {
+  std::size_t n_kv_heads = 0;
+  std::size_t head_dim = 0;
+
+  // Bytes of one key row and one value row of one KV head.
+  std::size_t row_pair_bytes() const { return 2 * head_dim * sizeof(Half); }
+  friend bool operator==(const KvShape&, const KvShape&) = default;
+};
+
+// Append-only keys and values of consecutive positions, all KV heads in step: the dense cache of a
+// prefill and the tail of a session. Copyable (Session::fork copies its tail). Not thread-safe, but
+// distinct heads of rows already reserved may be written by distinct threads.
+class TailRows {
+ public:
+  TailRows() = default;
+  explicit TailRows(const KvShape& shape, std::int32_t first_position = 0)
+      : shape_(shape), first_position_(first_position) {}
+
+  const KvShape& shape() const { return shape_; }
+  std::size_t size() const { return size_; }
+  // Position of row 0. Row i has position first_position() + i.
+  std::int32_t first_position() const { return first_position_; }
+  std::int32_t next_position() const { return first_position_ + static_cast<std::int32_t>(size_); }
+  // Bytes really held, including room to grow.
+  std::size_t allocated_bytes() const { return 2 * storage_capacity() * sizeof(Half); }
+  // Bytes of the rows in use.
+  std::size_t used_bytes() const { return size_ * shape_.n_kv_heads * shape_.row_pair_bytes(); }
+
+  // Makes room for n rows in total, exactly.
+  void reserve(std::size_t n);
+  // Appends n uninitialised rows to every head; write them with key_row and value_row.
+  void grow(std::size_t n);
+  // Drops the last rows so that `size` remain.
+  void truncate(std::size_t size);
+  // Drops the first n rows; first_position() rises by n.
+  void drop_front(std::size_t n);
+  // Frees everything; size becomes 0.
+  void clear();
+
+  Half* key_row(std::size_t head, std::size_t row) { return keys_.data() + offset(head, row); }
+  Half* value_row(std::size_t head, std::size_t row) { return values_.data() + offset(head, row); }
+  // All rows of a head; valid until the next call that changes the object's size.
+  EntryView head(std::size_t head) const {
+    return {keys_.data() + offset(head, 0), values_.data() + offset(head, 0), nullptr, size_};
+  }
+
+ private:
+  std::size_t offset(std::size_t head, std::size_t row) const {
+    return (head * capacity_ + row) * shape_.head_dim;
+  }
+  std::size_t storage_capacity() const { return keys_.capacity(); }
+  void reallocate(std::size_t capacity, std::size_t skip);
+
+  KvShape shape_;
+  std::int32_t first_position_ = 0;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+  std::vector<Half> keys_;    // [n_kv_heads, capacity, head_dim]
+  std::vector<Half> values_;  // [n_kv_heads, capacity, head_dim]
+};
+
+// The condensed cache of one layer: for each KV head a list of entries (key, value, bias, position),
+// stored in CSR form. Immutable once built, shared between sessions.
+//
+// A head's list has two sections: main entries first, then residual entries (summaries appended by a
+// residual method). Entries of a section are in order of position.
+class FrozenLayer {
+ public:
+  // One head's entries on the way in. Sizes must agree: keys and values are [n, head_dim].
+  struct Head {
+    std::vector<Half> keys;
+    std::vector<Half> values;
+    std::vector<float> bias;              // [n] or empty: all 0
+    std::vector<std::int32_t> positions;  // [n] or empty: first_position + i
+    std::size_t n_residual = 0;           // the last n_residual entries form the residual section
+  };
+
+  FrozenLayer(const KvShape& shape, std::vector<Head> heads, std::int32_t first_position = 0);
+
+  // Every row of a tail, unchanged: no bias, implicit positions.
+  static FrozenLayer from_tail(const TailRows& rows);
+
+  const KvShape& shape() const { return shape_; }
+  std::size_t n_entries(std::size_t head) const { return offsets_[head + 1] - offsets_[head]; }
+  std::size_t n_residual(std::size_t head) const { return n_residual_[head]; }
+  // Main and residual entries together.
+  EntryView head(std::size_t head) const;
+  std::int32_t position(std::size_t head, std::size_t entry) const {
+    return positions_.empty() ? first_position_ + static_cast<std::int32_t>(entry)
+                              : positions_[offsets_[head] + entry];
+  }
+  // Bytes of keys, values, biases and positions, from the live buffers.
+  std::size_t bytes() const;
+
+ private:
+  KvShape shape_;
+  std::int32_t first_position_ = 0;
+  std::vector<std::size_t> offsets_;     // [n_kv_heads + 1]
+  std::vector<std::size_t> n_residual_;  // [n_kv_heads]
+  std::vector<Half> keys_;               // [sum of entries, head_dim]
+  std::vector<Half> values_;             // [sum of entries, head_dim]
+  std::vector<float> bias_;              // [sum of entries] or empty
+  std::vector<std::int32_t> positions_;  // [sum of entries] or empty
+};
+
+}  // namespace precis

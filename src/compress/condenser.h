@@ -1,0 +1,62 @@
+// The driver: takes the dense keys and values of one layer after another and returns what is kept of them.
+// The layers may come as the prefill produces them (each can be freed at once) or later from a kept
+// dense cache: the result is the same, bit for bit, for any number of workers.
+//
+// Call order: condense_layer(0) condense_layer(1) ... condense_layer(n_layers - 1) finish. One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/executor.h"
+#include "cache/kv_rows.h"
+#include "compress/budget.h"
+#include "compress/method.h"
+#include "compress/report.h"
+
+namespace precis {
+
+// Shape of one compressible layer (sliding-window layers are never compressed and not listed).
+struct LayerShape {
+  KvShape kv;
+  std::size_t group = 1;  // query heads per KV head
+  LogitRule rule;
+};
+
+class Condenser {
+ public:
+  // Decides everything that does not depend on the data. Throws Error(kInvalidArgument) if the budget is below
+  // the protected tokens (message: both numbers, in entries per head) or leaves no entry at all.
+  // A prompt not longer than the method's protected tokens, or a budget of at least the dense bytes, is
+  // left whole: see report().skipped; condense_layer then returns every row.
+  // fixed_bytes: cache bytes outside the listed layers (sliding layers), charged to a budget in bytes.
+  Condenser(Method method, Budget budget, std::vector<LayerShape> layers, std::size_t n_tokens,
+            std::uint64_t seed, std::size_t fixed_bytes = 0);
+
+  bool keeps_everything() const { return keeps_everything_; }
+  // How many of the prompt's last queries every layer must capture.
+  std::size_t queries_needed() const { return queries_needed_; }
+  // m: entries per KV head on average.
+  std::size_t entries_per_head() const { return entries_per_head_; }
+
+  // `layer` counts compressible layers from 0. REQUIRES: dense.size() == n_tokens and observed holds
+  // queries_needed() tokens. Throws Error(kCancelled) when the flag is raised: the condenser is then spent.
+  FrozenLayer condense_layer(std::size_t layer, const TailRows& dense, const ObservedQueries& observed,
+                             Executor& executor, const CancelFlag* cancel = nullptr);
+
+  const CompressionReport& report() const { return report_; }
+
+ private:
+  Method method_;
+  std::vector<LayerShape> layers_;
+  std::size_t n_tokens_;
+  std::uint64_t seed_;
+  bool keeps_everything_ = false;
+  std::size_t queries_needed_ = 0;
+  std::size_t entries_per_head_ = 0;
+  std::size_t next_layer_ = 0;
+  CompressionReport report_;
+};
+
+}  // namespace precis

@@ -1,0 +1,100 @@
+// A method is a choice of stages; the registry knows the stages and presets by name; a SPEC is a method
+// as text. Grammar (whitespace separates words):
+//
+//   SPEC   := PRESET [ARGS] STAGE* | STAGE+
+//   STAGE  := KIND '=' NAME [ARGS]          KIND: score select merge bias residual
+//   ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')'
+//
+// ARGS of a preset set any parameter of its stages by name, or a stage itself (select=shared). Later
+// STAGE words replace the preset's stage of that kind. merge, bias and residual may be "none".
+// Example: "selkv select=head", "selkv(alpha=1,mode=head)", "score=random select=head(recent=32)".
+// A method without score and select keeps everything ("full").
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fields.h"
+#include "compress/stage.h"
+
+namespace precis {
+
+enum class StageKind { kScore, kSelect, kMerge, kBias };
+
+const char* stage_kind_name(StageKind kind);  // "score", "select", "merge", "bias"
+
+// A parsed SPEC: shared, immutable stages and the canonical text that parses back to the same method.
+struct Method {
+  std::string spec;                            // canonical
+  std::shared_ptr<const Scorer> scorer;        // nullptr: keep everything
+  std::shared_ptr<const Selector> selector;    // nullptr with scorer == nullptr only
+  std::shared_ptr<const Merger> merger;        // may be nullptr
+  std::shared_ptr<const Compensator> compensator;  // may be nullptr; needs a merger
+
+  bool is_full() const { return scorer == nullptr; }
+  // Most queries of the prompt's end that any stage reads.
+  std::size_t queries_needed(std::size_t n_tokens) const;
+};
+
+class Registry {
+ public:
+  // One stage of one paper: how to list its parameters and how to build it.
+  struct Stage {
+    StageKind kind;
+    std::string name;
+    std::string citation;
+    std::string summary;
+    std::vector<FieldInfo> fields;  // with default values
+    // Builds from (name, value) pairs; throws Error(kInvalidArgument) for a bad one. The result is one of
+    // the four shared stage pointers, stored in the matching member of `into`.
+    std::function<void(const std::vector<std::pair<std::string, std::string>>& args, Method& into,
+                       std::vector<FieldInfo>& canonical)> build;
+  };
+  struct Preset {
+    std::string name;
+    std::string stages;    // "score=... select=..."; empty for `full`
+    std::string citation;
+    std::string summary;
+  };
+
+  // Adds a stage of class S, constructed from its parameter struct P (see base/fields.h).
+  template <class S, class P>
+  void add_stage(StageKind kind, std::string name, std::string citation, std::string summary);
+  void add_preset(Preset preset);
+
+  const std::vector<Stage>& stages() const { return stages_; }
+  const std::vector<Preset>& presets() const { return presets_; }
+
+  // Throws Error(kInvalidArgument): unknown names list the nearest known ones, syntax errors give the
+  // position (column, from 1) of the offending character.
+  Method parse(std::string_view spec) const;
+
+ private:
+  std::vector<Stage> stages_;
+  std::vector<Preset> presets_;
+};
+
+namespace detail {
+inline std::shared_ptr<const Scorer>& stage_slot(Method& m, const Scorer*) { return m.scorer; }
+inline std::shared_ptr<const Selector>& stage_slot(Method& m, const Selector*) { return m.selector; }
+inline std::shared_ptr<const Merger>& stage_slot(Method& m, const Merger*) { return m.merger; }
+inline std::shared_ptr<const Compensator>& stage_slot(Method& m, const Compensator*) { return m.compensator; }
+}  // namespace detail
+
+template <class S, class P>
+void Registry::add_stage(StageKind kind, std::string name, std::string citation, std::string summary) {
+  Stage stage{kind, std::move(name), std::move(citation), std::move(summary), list_fields(P{}), {}};
+  stage.build = [](const std::vector<std::pair<std::string, std::string>>& args, Method& into,
+                   std::vector<FieldInfo>& canonical) {
+    P params;
+    for (const auto& [key, value] : args) set_field(params, key, value);
+    canonical = list_fields(params);
+    detail::stage_slot(into, static_cast<const S*>(nullptr)) = std::make_shared<const S>(params);
+  };
+  stages_.push_back(std::move(stage));
+}
+
+}  // namespace precis

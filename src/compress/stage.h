@@ -1,0 +1,136 @@
+// The seam of the methods: what a stage sees and what it returns. A compression method is one scorer,
+// one selector, an optional merger, an optional compensator. Stages are stateless: parameters are fixed
+// at construction, randomness comes from HeadView::seed, every method is const and thread-safe.
+// Stages see plain views; no ggml, no model. They throw Error only for parameters that cannot fit the
+// given prompt; they must stay finite on any finite input.
+//
+// Index order is layer, head, token, channel; "head" is always a KV head, "group" its query heads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/half.h"
+#include "kernels/attention.h"
+
+namespace precis {
+
+// Queries of the last n_tokens tokens of a prompt in one layer, kept in passing during the prefill.
+struct ObservedQueries {
+  std::size_t n_heads = 0;          // query heads H
+  std::size_t n_tokens = 0;         // captured: the last n_tokens of the prompt
+  std::size_t head_dim = 0;
+  std::vector<Half> queries;        // [n_heads, n_tokens, head_dim], post-RoPE
+  std::vector<float> log_sum_exp;   // [n_heads, n_tokens] of the row's logits over all it may see
+
+  std::size_t bytes() const { return queries.size() * sizeof(Half) + log_sum_exp.size() * sizeof(float); }
+};
+
+// One KV head of one layer, as a stage sees it. Owned by one thread at a time: the derived statistics
+// are computed on first use and remembered.
+class HeadView {
+ public:
+  std::size_t layer = 0;
+  std::size_t n_layers = 0;
+  std::size_t head = 0;
+  std::size_t n_kv_heads = 0;
+  std::size_t n_tokens = 0;
+  std::size_t head_dim = 0;
+  EntryView entries;                     // keys, values [n_tokens, head_dim]; no bias
+  LogitRule rule;
+  std::size_t group = 1;                 // query heads of this KV head
+  std::size_t n_queries = 0;             // captured tokens: the last n_queries of the prompt
+  const Half* queries = nullptr;         // [group, n_queries, head_dim]
+  const float* log_sum_exp = nullptr;    // [group, n_queries]
+  std::uint64_t seed = 0;                // already mixed with layer and head
+
+  // a[j] of SelKV Eq. 1: attention that token j received from the last min(window, n_tokens) queries,
+  // summed over them and over the group. [n_tokens]. REQUIRES: n_queries >= min(window, n_tokens).
+  std::span<const float> window_mass(std::size_t window);
+  // ||v_j||_2, [n_tokens].
+  std::span<const float> value_norms();
+  Scratch& scratch() { return scratch_; }
+
+ private:
+  Scratch scratch_;
+  std::vector<std::pair<std::size_t, std::vector<float>>> window_mass_;
+  std::vector<float> value_norms_;
+};
+
+class Scorer {
+ public:
+  virtual ~Scorer() = default;
+  // Importance of each token for this head, higher is kept. scores is [n_tokens].
+  virtual void score(HeadView& head, std::span<float> scores) const = 0;
+  // How many of the prompt's last queries score() reads; the driver has them captured.
+  virtual std::size_t queries_needed(std::size_t n_tokens) const { (void)n_tokens; return 0; }
+};
+
+// Tokens that the driver keeps in every head whatever the scores say.
+struct Protection {
+  std::size_t n_sinks = 0;   // first tokens
+  std::size_t n_recent = 0;  // last tokens
+
+  bool covers(std::size_t token, std::size_t n_tokens) const {
+    return token < n_sinks || token + n_recent >= n_tokens;
+  }
+  std::size_t count(std::size_t n_tokens) const {
+    return n_sinks + n_recent < n_tokens ? n_sinks + n_recent : n_tokens;
+  }
+};
+
+// The scores of one layer and what may be spent on it.
+struct LayerTable {
+  std::size_t layer = 0;
+  std::size_t n_layers = 0;             // compressible layers; `layer` counts among them
+  std::size_t n_kv_heads = 0;
+  std::size_t n_tokens = 0;
+  const float* scores = nullptr;        // [n_kv_heads, n_tokens]
+  Protection protection;
+  std::size_t entries_per_head = 0;     // m, protected tokens included; >= protection.count, < n_tokens
+};
+
+// Which tokens one head keeps. Both lists ascend strictly; targets is a subset of kept.
+struct HeadPlan {
+  std::vector<std::uint32_t> kept;      // protected tokens included
+  std::vector<std::uint32_t> targets;   // S_h of SelKV Eq. 3: kept tokens that may receive merges
+};
+
+// Selects for a whole layer at once, so that budgets may be shared between its heads.
+class Selector {
+ public:
+  virtual ~Selector() = default;
+  virtual Protection protection() const = 0;
+  // One plan per KV head. The sum of the kept counts must not exceed
+  // entries_per_head * n_kv_heads; ties are broken towards the earlier token.
+  virtual std::vector<HeadPlan> select(const LayerTable& table) const = 0;
+};
+
+// What merging did to one head.
+struct HeadMerge {
+  std::vector<float> values;        // [kept, head_dim]; rows not flagged in `changed` are unspecified
+  std::vector<std::uint8_t> changed;// [kept]: 1 where `values` replaces the stored value
+  std::vector<float> mass_ratio;    // R of SelKV Eq. 6, [kept], >= 1
+  std::size_t n_routed = 0;         // evicted tokens merged into a target (even with gate 0)
+  std::size_t n_dropped = 0;        // evicted tokens without a target
+  std::size_t n_floored = 0;        // targets whose own mass was raised to the floor for R
+};
+
+class Merger {
+ public:
+  virtual ~Merger() = default;
+  virtual HeadMerge merge(HeadView& head, const HeadPlan& plan) const = 0;
+  virtual std::size_t queries_needed(std::size_t n_tokens) const = 0;
+};
+
+class Compensator {
+ public:
+  virtual ~Compensator() = default;
+  // Logit bias of every kept entry: result[h] is [plans[h].kept], finite.
+  virtual std::vector<std::vector<float>> compensate(std::span<const HeadPlan> plans,
+                                                     std::span<const HeadMerge> merges) const = 0;
+};
+
+}  // namespace precis

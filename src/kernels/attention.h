@@ -1,0 +1,108 @@
+// Attention over lists of entries, with grouped queries, as mergeable partial states.
+//
+// One KV head serves a group of query heads. All functions here work on one KV head; callers spread
+// heads, tiles of queries and slices of entries over threads. Queries are f32, cached rows are f16,
+// all sums are f32. Dispatch to the best instruction set happens inside each call.
+//
+// Formula, for query row q and visible entry j (papers: SelKV Eq. 6 for the bias; DESIGN.md 1):
+//   z_j = cap(scale * q.k_j) + bias_j,   cap(x) = softcap * tanh(x / softcap), or x if softcap is 0
+//   out = sum_j exp(z_j) v_j / sum_j exp(z_j)
+// A row that sees nothing (or only bias -inf) gives out = 0 and log-sum-exp = -inf, never NaN.
+//
+// Results depend on the arguments only: never on threads, alignment or neighbouring rows in a call.
+// No function allocates except Scratch when it grows. All are noexcept in effect (they never throw,
+// except std::bad_alloc from Scratch) and thread-safe on distinct outputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/half.h"
+
+namespace precis {
+
+// Scale and soft-cap of the attention logits of a layer.
+struct LogitRule {
+  float scale = 1.0f;
+  float softcap = 0.0f;  // 0: none
+};
+
+// View of the entries of one KV head.
+struct EntryView {
+  const Half* keys = nullptr;    // [n, head_dim], rows contiguous
+  const Half* values = nullptr;  // [n, head_dim], rows contiguous
+  const float* bias = nullptr;   // [n] added to the logit, -inf hides; nullptr: all 0
+  std::size_t n = 0;
+};
+
+// View of the queries of one KV head: row (t, j) is query head j of the group at token t.
+// Rows are numbered r = t * group + j.
+struct QueryView {
+  const float* data = nullptr;   // row (t, j) starts at data + t * token_stride + j * head_dim
+  std::size_t n_tokens = 0;
+  std::size_t group = 1;
+  std::size_t head_dim = 0;      // a multiple of 8, at most 512
+  std::size_t token_stride = 0;  // in floats, >= group * head_dim
+
+  std::size_t n_rows() const { return n_tokens * group; }
+};
+
+// Half-open range of entries that a token may see. Every query head of the token sees the same.
+struct Visible {
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+};
+
+// Partial softmax of n_rows rows. exp(max) * sum is the mass seen, out the un-normalised
+// sum of exp(z - max) * v. An empty state has max = -inf, sum = 0, out = 0.
+struct StateView {
+  float* max = nullptr;  // [n_rows]
+  float* sum = nullptr;  // [n_rows]
+  float* out = nullptr;  // [n_rows, head_dim]
+};
+
+// Per-thread working memory, reused between calls.
+class Scratch {
+ public:
+  // A float array of at least n elements, 64-byte aligned, contents undefined; valid until the next
+  // call on this object.
+  float* floats(std::size_t n);
+
+ private:
+  std::vector<float> storage_;
+};
+
+void reset_states(const StateView& state, std::size_t n_rows, std::size_t head_dim);
+
+// Adds to each row's state the entries visible to its token. visible is [n_tokens], ranges inside
+// [0, entries.n]; ranges need not be monotone, but the work follows the union of the ranges of
+// neighbouring tokens, so causal and windowed ranges are skipped where nothing is visible.
+// One pass over K and V rows serves all query heads of the group.
+void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+            const Visible* visible, const StateView& state, Scratch& scratch);
+
+// into <- merge(into, from). Associative up to rounding; the order of calls decides the bits.
+void merge_states(const StateView& into, const StateView& from, std::size_t n_rows,
+                  std::size_t head_dim);
+
+// Writes out / sum (0 where sum is 0) to output row (t, j) at output + t * token_stride + j * head_dim,
+// and log(sum) + max to log_sum_exp [n_rows] unless that is nullptr.
+void finish_states(const StateView& state, std::size_t n_tokens, std::size_t group,
+                   std::size_t head_dim, std::size_t token_stride, float* output,
+                   float* log_sum_exp);
+
+// mass[j] += sum over rows of softmax_j, for a materialised attention of few queries (an
+// observation window, SelKV Eq. 1 and SnapKV). mass is [entries.n]. Uses entries.n floats of scratch.
+// Deterministic: rows are added in order of r.
+void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+                        const Visible* visible, float* mass, Scratch& scratch);
+
+// logits[j] = cap(scale * query . keys[j]) for j in [0, n); no bias. query is [head_dim] f32.
+void compute_logits(const float* query, const Half* keys, std::size_t n, std::size_t head_dim,
+                    const LogitRule& rule, float* logits);
+
+// Name of the instruction set in use ("AVX2", "AVX3", "NEON", ...).
+const char* instruction_set_name();
+
+}  // namespace precis
