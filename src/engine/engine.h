@@ -1,0 +1,41 @@
+// Engine: one model on one backend, immutable, shared by sessions and threads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "compress/condenser.h"
+#include "model/chat_template.h"
+#include "model/model.h"
+#include "model/tokenizer.h"
+
+namespace precis {
+
+struct EngineOptions {
+  std::size_t n_threads = 0;  // 0: one per core
+};
+
+class Engine {
+ public:
+  // Throws Error, see Model::load.
+  static std::shared_ptr<const Engine> load(const std::string& model_path, const EngineOptions& options);
+
+  const Model& model() const { return *model_; }
+  const std::shared_ptr<const Model>& shared_model() const { return model_; }
+  const ModelConfig& config() const { return model_->config(); }
+  const Tokenizer& tokenizer() const { return model_->tokenizer(); }
+  // Locks itself; one graph or task list runs at a time.
+  Backend& backend() const { return *backend_; }
+
+  // Compressible layers (those without a sliding window), in model order, as the condenser wants them.
+  std::vector<LayerShape> compressible_layers() const;
+  // Model layer of each of them.
+  std::vector<std::size_t> compressible_indices() const;
+
+ private:
+  Engine() = default;
+  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<const Model> model_;
+};
+
+}  // namespace precis

@@ -1,0 +1,94 @@
+// Session: one timeline of tokens over a shared engine.
+//
+// Call order, as a regular expression over the methods:
+//   ( prefill compress? | condense )? ( extend | fork )*        reset starts over
+// Positions are always the true ones: after a prompt of n tokens the next position is n, whatever was kept.
+// One thread at a time per session; sessions of one engine may run on different threads.
+// If a call throws, the session is as it was before the call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compress/condenser.h"
+#include "engine/engine.h"
+
+namespace precis {
+
+enum class Stage { kPrefill, kCompress };
+
+struct Progress {
+  double fraction = 0;        // of the whole call, 0 to 1
+  std::size_t n_done = 0;     // layer-tokens worked through
+  std::size_t n_total = 0;
+};
+
+// How a long call reports and is stopped. Both may be empty. The callback runs on the calling thread.
+struct CallControl {
+  std::function<void(const Progress&)> progress;
+  const CancelFlag* cancel = nullptr;
+};
+
+struct CondenseRequest {
+  Method method;
+  Budget budget;
+  std::uint64_t seed = 0;
+};
+
+class Session {
+ public:
+  explicit Session(std::shared_ptr<const Engine> engine);
+  ~Session();
+  Session(Session&&) noexcept;
+
+  // Reads the whole prompt into a dense cache. observe: how many of the last queries of each layer to keep for
+  // a later compress() (Condenser::queries_needed of the method; SIZE_MAX for all).
+  // Throws Error(kInvalidArgument) for an empty prompt or one longer than the model's context (both numbers).
+  void prefill(std::span<const Token> tokens, std::size_t observe = 0, const CallControl& control = {});
+  // Condenses the dense cache that prefill() left. Needs its queries.
+  CompressionReport compress(const CondenseRequest& request, const CallControl& control = {});
+  // prefill and compress, layer by layer: each layer's dense rows are freed once they are condensed. Gives the
+  // same bits as prefill + compress, in much less memory.
+  CompressionReport condense(std::span<const Token> tokens, const CondenseRequest& request,
+                             const CallControl& control = {});
+
+  // Appends tokens and returns the logits of the last n_logits of them, [n_logits, n_vocab]; the view is valid
+  // until the next call. On an empty session this is an ordinary token-major prefill.
+  std::span<const float> extend(std::span<const Token> tokens, std::size_t n_logits = 1,
+                                const CallControl& control = {});
+  // Logits after the last token of prefill or condense (computed with the full cache), or of extend.
+  std::span<const float> last_logits() const;
+
+  // A new session at the same point. The condensed cache is shared, the tail is copied.
+  Session fork() const;
+  void reset();
+
+  // Position of the next token.
+  std::size_t next_position() const;
+  // Bytes of live cache: condensed rows, biases, positions, tails and sliding layers (rows in use).
+  std::size_t kv_bytes() const;
+  // Bytes that a full f16 cache of as many tokens would take (sliding layers: their window).
+  std::size_t kv_bytes_full() const;
+  // Wall time of the last prefill/condense without compression, and of compression.
+  double prefill_ms() const;
+  double compress_ms() const;
+
+  const std::shared_ptr<const Engine>& engine() const;
+
+  // For tests: the condensed layer (model index), nullptr before compression or on sliding layers.
+  const FrozenLayer* frozen_layer(std::size_t layer) const;
+  // For tests: dense rows and captured queries after prefill(), by model layer.
+  const TailRows& tail(std::size_t layer) const;
+  const ObservedQueries& observed(std::size_t layer) const;
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace precis

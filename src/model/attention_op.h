@@ -1,0 +1,36 @@
+// Attention as a custom operation inside a model's graph. The graph computes q, k, v of some tokens of one
+// layer and calls the three phases in order, each on all threads of the pool at once, with a barrier between
+// phases. Implementations divide the work by (thread, n_threads) and must give the same bits for any n_threads.
+#pragma once
+
+#include <cstddef>
+
+namespace precis {
+
+// One call: n_tokens consecutive tokens of one layer. q and k are after RoPE.
+struct AttentionCall {
+  std::size_t layer = 0;
+  std::size_t n_tokens = 0;
+  const float* q = nullptr;  // [n_tokens, n_heads, head_dim]
+  const float* k = nullptr;  // [n_tokens, n_kv_heads, head_dim]
+  const float* v = nullptr;  // [n_tokens, n_kv_heads, head_dim]
+  float* out = nullptr;      // [n_tokens, n_heads, head_dim], set in the last phase only
+  std::size_t thread = 0;
+  std::size_t n_threads = 1;
+};
+
+class AttentionOp {
+ public:
+  virtual ~AttentionOp() = default;
+  // On the calling thread, before a graph runs: make room for n_tokens more tokens in layers [first, last).
+  // May throw.
+  virtual void prepare(std::size_t first_layer, std::size_t last_layer, std::size_t n_tokens) = 0;
+  // Phase 1: store k and v (q, out not set).
+  virtual void store(const AttentionCall& call) noexcept = 0;
+  // Phase 2: attend (k, v, out not set).
+  virtual void attend(const AttentionCall& call) noexcept = 0;
+  // Phase 3: write out (q set, k and v not set).
+  virtual void finish(const AttentionCall& call) noexcept = 0;
+};
+
+}  // namespace precis

@@ -1,0 +1,77 @@
+// A loaded model: checked configuration, weights, tokenizer, chat template. Immutable after load; shared.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/executor.h"
+#include "model/attention_op.h"
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace precis {
+
+class GgufFile;
+class Tokenizer;
+class ChatTemplate;
+struct Weights;
+
+class Model {
+ public:
+  // Maps the file and prepares the weights for the backend. Throws Error: kIo (cannot be read), kFormat (not a
+  // sound GGUF; names the tensor or key), kUnsupported (architecture or feature; lists what is known).
+  static std::shared_ptr<const Model> load(const std::string& path, Backend& backend);
+  ~Model();
+
+  const ModelConfig& config() const { return config_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // nullptr if the file has no chat template.
+  const ChatTemplate* chat_template() const { return chat_template_.get(); }
+  const Weights& weights() const { return *weights_; }
+  const std::string& path() const { return path_; }
+  std::size_t file_bytes() const;
+
+ private:
+  Model();
+  ModelConfig config_;
+  std::string path_;
+  std::unique_ptr<GgufFile> file_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> chat_template_;
+};
+
+// Runs the model's graphs with attention left to an AttentionOp. Mutable working memory: one per session.
+// Calls lock the backend. A raised cancel flag ends any call within the work of one graph node by
+// Error(kCancelled); what the AttentionOp stored so far is then the caller's to drop.
+class GraphRunner {
+ public:
+  GraphRunner(std::shared_ptr<const Model> model, Backend& backend);
+  ~GraphRunner();
+  GraphRunner(const GraphRunner&) = delete;
+
+  void set_cancel(const CancelFlag* cancel);
+
+  // hidden [n, n_embd] <- scaled embeddings. Token ids must be below n_vocab (checked).
+  void embed(std::span<const std::int32_t> tokens, float* hidden);
+  // hidden <- layer(hidden), for consecutive tokens from first_position on.
+  void run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens, float* hidden,
+                 AttentionOp& attention);
+  // logits [n_rows, n_vocab] of final hidden rows [n_rows, n_embd].
+  void compute_logits(const float* hidden, std::size_t n_rows, float* logits);
+  // All layers over at most chunk_tokens() tokens; logits of the last n_logits tokens, [n_logits, n_vocab].
+  void run(std::span<const std::int32_t> tokens, std::int32_t first_position, AttentionOp& attention,
+           std::size_t n_logits, float* logits);
+
+  // Most tokens that one graph should take: bounded so that one node stays well below 200 ms.
+  std::size_t chunk_tokens() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace precis
