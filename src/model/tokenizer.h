@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace precis {
 
 using Token = std::int32_t;
@@ -35,21 +37,6 @@ class Tokenizer {
 
  private:
   std::unique_ptr<Impl> impl_;
-};
-
-// Turns bytes that arrive in any split into whole UTF-8 characters. Invalid bytes become U+FFFD.
-class Utf8Assembler {
- public:
-  // Returns the complete characters that are now known; keeps back an unfinished one.
-  std::string push(std::string_view bytes);
-  // Returns U+FFFD if an unfinished character is left, else nothing.
-  std::string finish();
-  // Characters replaced so far.
-  std::size_t n_replaced() const { return n_replaced_; }
-
- private:
-  std::string pending_;
-  std::size_t n_replaced_ = 0;
 };
 
 }  // namespace precis

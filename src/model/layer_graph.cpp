@@ -1,0 +1,140 @@
+#include "model/layer_graph.h"
+
+namespace precis {
+namespace {
+
+const float* floats(const ggml_tensor* t) { return static_cast<const float*>(t->data); }
+
+// The three phases of attention as ggml custom nodes: ggml puts a barrier between nodes, so each phase sees all
+// of the one before. Sources: store {k, v}; attend {q, store}; finish {q, attend}.
+void store_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
+  auto* node = static_cast<AttentionNode*>(data);
+  AttentionCall call;
+  call.layer = node->layer;
+  call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
+  call.k = floats(dst->src[0]);
+  call.v = floats(dst->src[1]);
+  call.thread = static_cast<std::size_t>(ith);
+  call.n_threads = static_cast<std::size_t>(nth);
+  (*node->op)->store(call);
+}
+
+void attend_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
+  auto* node = static_cast<AttentionNode*>(data);
+  AttentionCall call;
+  call.layer = node->layer;
+  call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
+  call.q = floats(dst->src[0]);
+  call.thread = static_cast<std::size_t>(ith);
+  call.n_threads = static_cast<std::size_t>(nth);
+  (*node->op)->attend(call);
+}
+
+void finish_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
+  auto* node = static_cast<AttentionNode*>(data);
+  AttentionCall call;
+  call.layer = node->layer;
+  call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
+  call.q = floats(dst->src[0]);
+  call.out = static_cast<float*>(dst->data);
+  call.thread = static_cast<std::size_t>(ith);
+  call.n_threads = static_cast<std::size_t>(nth);
+  (*node->op)->finish(call);
+}
+
+}  // namespace
+
+ggml_tensor* LayerGraph::norm(ggml_tensor* x, ggml_tensor* weight) const {
+  return ggml_mul(context_, ggml_rms_norm(context_, x, config_.norm_eps), weight);
+}
+
+ggml_tensor* LayerGraph::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) const {
+  ggml_tensor* y = ggml_mul_mat(context_, weight, x);
+  return bias == nullptr ? y : ggml_add(context_, y, bias);
+}
+
+ggml_tensor* LayerGraph::rope(ggml_tensor* x, ggml_tensor* positions, std::size_t layer) const {
+  const RopeConfig& r = config_.rope(layer);
+  constexpr float kBetaFast = 32.0f;  // YaRN's defaults, which llama.cpp fixes too
+  constexpr float kBetaSlow = 1.0f;
+  const int mode = config_.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+  return ggml_rope_ext(context_, x, positions, weights_.rope_factors, static_cast<int>(config_.n_rot), mode,
+                       static_cast<int>(config_.n_ctx_orig), r.base, r.freq_scale, r.ext_factor, r.attn_factor,
+                       kBetaFast, kBetaSlow);
+}
+
+ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const {
+  const LayerWeights& w = weights_.layers[node->layer];
+  const auto head_dim = static_cast<std::int64_t>(config_.head_dim);
+  const auto n_heads = static_cast<std::int64_t>(config_.n_heads);
+  const auto n_kv_heads = static_cast<std::int64_t>(config_.n_kv_heads);
+  const std::int64_t n_tokens = x->ne[1];
+  ggml_tensor* q = nullptr;
+  ggml_tensor* k = nullptr;
+  ggml_tensor* v = nullptr;
+  if (w.qkv != nullptr) {
+    ggml_tensor* all = linear(w.qkv, w.qkv_bias, x);
+    const auto part = [&](std::int64_t first, std::int64_t width) {
+      const auto offset = static_cast<std::size_t>(first) * sizeof(float);
+      return ggml_cont(context_, ggml_view_2d(context_, all, width, n_tokens, all->nb[1], offset));
+    };
+    q = part(0, n_heads * head_dim);
+    k = part(n_heads * head_dim, n_kv_heads * head_dim);
+    v = part((n_heads + n_kv_heads) * head_dim, n_kv_heads * head_dim);
+    if (w.q_bias != nullptr) q = ggml_add(context_, q, w.q_bias);
+    if (w.k_bias != nullptr) k = ggml_add(context_, k, w.k_bias);
+    if (w.v_bias != nullptr) v = ggml_add(context_, v, w.v_bias);
+  } else {
+    q = linear(w.q, w.q_bias, x);
+    k = linear(w.k, w.k_bias, x);
+    v = linear(w.v, w.v_bias, x);
+  }
+  q = ggml_reshape_3d(context_, q, head_dim, n_heads, n_tokens);
+  k = ggml_reshape_3d(context_, k, head_dim, n_kv_heads, n_tokens);
+  v = ggml_reshape_3d(context_, v, head_dim, n_kv_heads, n_tokens);
+  if (w.q_norm != nullptr) q = norm(q, w.q_norm);
+  if (w.k_norm != nullptr) k = norm(k, w.k_norm);
+  q = rope(q, positions, node->layer);
+  k = rope(k, positions, node->layer);
+
+  ggml_tensor* kv[] = {k, v};
+  ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, kv, 2, store_node, GGML_N_TASKS_MAX, node);
+  ggml_tensor* qs[] = {q, stored};
+  ggml_tensor* attended = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, qs, 2, attend_node, GGML_N_TASKS_MAX, node);
+  ggml_tensor* qa[] = {q, attended};
+  ggml_tensor* out = ggml_custom_4d(context_, GGML_TYPE_F32, head_dim * n_heads, n_tokens, 1, 1, qa, 2, finish_node,
+                                    GGML_N_TASKS_MAX, node);
+  return linear(w.output, w.output_bias, out);
+}
+
+ggml_tensor* LayerGraph::feed_forward(ggml_tensor* x, const LayerWeights& w) const {
+  ggml_tensor* gate = linear(w.gate, w.gate_bias, x);
+  ggml_tensor* up = linear(w.up, w.up_bias, x);
+  ggml_tensor* h = config_.activation == FfnActivation::kGelu ? ggml_geglu_split(context_, gate, up)
+                                                              : ggml_swiglu_split(context_, gate, up);
+  return linear(w.down, w.down_bias, h);
+}
+
+ggml_tensor* LayerGraph::build(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const {
+  const LayerWeights& w = weights_.layers[node->layer];
+  ggml_tensor* a = attention(norm(x, w.attn_norm), positions, node);
+  if (w.post_attn_norm != nullptr) a = norm(a, w.post_attn_norm);
+  x = ggml_add(context_, x, a);
+  ggml_tensor* f = feed_forward(norm(x, w.ffn_norm), w);
+  if (w.post_ffn_norm != nullptr) f = norm(f, w.post_ffn_norm);
+  return ggml_add(context_, x, f);
+}
+
+ggml_tensor* LayerGraph::build_logits(ggml_tensor* x) const {
+  ggml_tensor* y = linear(weights_.output, weights_.output_bias, norm(x, weights_.output_norm));
+  if (config_.logit_softcap == 0.0f) return y;
+  y = ggml_scale(context_, y, 1.0f / config_.logit_softcap);
+  return ggml_scale(context_, ggml_tanh(context_, y), config_.logit_softcap);
+}
+
+ggml_tensor* LayerGraph::build_embedding(ggml_tensor* ids) const {
+  ggml_tensor* x = ggml_get_rows(context_, weights_.token_embd, ids);
+  return config_.embd_scale == 1.0f ? x : ggml_scale(context_, x, config_.embd_scale);
+}
+
+}  // namespace precis

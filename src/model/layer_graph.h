@@ -1,0 +1,41 @@
+// Builds the ggml nodes of one transformer layer from the model's configuration. Not for other folders.
+#pragma once
+
+#include "model/attention_op.h"
+#include "model/config.h"
+#include "model/ggml_backend.h"
+#include "model/weights.h"
+
+namespace precis {
+
+// Passed to the custom nodes; must outlive the graph.
+struct AttentionNode {
+  AttentionOp** op = nullptr;  // where the runner keeps the current implementation
+  std::size_t layer = 0;
+};
+
+class LayerGraph {
+ public:
+  LayerGraph(ggml_context* context, const ModelConfig& config, const Weights& weights)
+      : context_(context), config_(config), weights_(weights) {}
+
+  // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_tokens].
+  ggml_tensor* build(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const;
+  // Final norm and output matrix of rows [n_embd, n] -> [n_vocab, n].
+  ggml_tensor* build_logits(ggml_tensor* x) const;
+  // ids I32 [n] -> [n_embd, n].
+  ggml_tensor* build_embedding(ggml_tensor* ids) const;
+
+ private:
+  ggml_tensor* norm(ggml_tensor* x, ggml_tensor* weight) const;
+  ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) const;
+  ggml_tensor* rope(ggml_tensor* x, ggml_tensor* positions, std::size_t layer) const;
+  ggml_tensor* attention(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const;
+  ggml_tensor* feed_forward(ggml_tensor* x, const LayerWeights& w) const;
+
+  ggml_context* context_;
+  const ModelConfig& config_;
+  const Weights& weights_;
+};
+
+}  // namespace precis

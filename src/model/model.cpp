@@ -1,0 +1,33 @@
+#include "model/model.h"
+
+#include "base/error.h"
+#include "model/arch.h"
+#include "model/chat_template.h"
+#include "model/gguf_file.h"
+#include "model/tokenizer.h"
+#include "model/vocabulary_check.h"
+#include "model/weights.h"
+
+namespace precis {
+
+Model::Model() = default;
+Model::~Model() = default;
+
+std::size_t Model::file_bytes() const { return file_->file_bytes(); }
+
+std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backend) {
+  std::shared_ptr<Model> model(new Model);
+  model->path_ = path;
+  model->file_ = std::make_unique<GgufFile>(path);
+  model->config_ = read_config(*model->file_);
+  check_vocabulary(*model->file_, model->config_.n_vocab);
+  model->tokenizer_ = std::make_unique<Tokenizer>(path);
+  if (const auto source = model->file_->find_string("tokenizer.chat_template"))
+    model->chat_template_ = std::make_unique<ChatTemplate>(*source, model->tokenizer_->bos_text(),
+                                                           model->tokenizer_->eos_text());
+  model->file_->prefault();
+  model->weights_ = load_weights(*model->file_, model->config_, backend.impl());
+  return model;
+}
+
+}  // namespace precis
