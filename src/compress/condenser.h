@@ -1,8 +1,8 @@
-// The driver: takes the dense keys and values of one layer after another and returns what is kept of them.
-// The layers may come as the prefill produces them (each can be freed at once) or later from a kept
-// dense cache: the result is the same, bit for bit, for any number of workers.
+// The driver: takes the dense keys and values of one layer after another and returns what is kept
+// of them. The layers may come as the prefill produces them (each can be freed at once) or later
+// from a kept dense cache: the result is the same, bit for bit, for any number of workers.
 //
-// Call order: condense_layer(0) condense_layer(1) ... condense_layer(n_layers - 1) finish. One thread.
+// Call order: condense_layer(0) condense_layer(1) ... condense_layer(n_layers - 1). One thread.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +26,13 @@ struct LayerShape {
 
 class Condenser {
  public:
-  // Decides everything that does not depend on the data. Throws Error(kInvalidArgument) if the budget is below
-  // the protected tokens (message: both numbers, in entries per head) or leaves no entry at all.
-  // A prompt not longer than the method's protected tokens, or a budget of at least the dense bytes, is
-  // left whole: see report().skipped; condense_layer then returns every row.
-  // fixed_bytes: cache bytes outside the listed layers (sliding layers), charged to a budget in bytes.
+  // Decides everything that does not depend on the data. Throws Error(kInvalidArgument) if the
+  // budget is below the protected tokens (message: both numbers, in entries per head), leaves no
+  // entry at all or, in bytes, is below fixed_bytes; and if n_tokens is 0. A prompt not longer than
+  // the method's protected tokens, or a budget of at least the dense bytes, is left whole: see
+  // report().skipped; condense_layer then returns every row. `full` keeps everything whatever the
+  // budget, and is not "skipped". fixed_bytes: cache bytes outside the listed layers (sliding
+  // layers), charged to a budget in bytes.
   Condenser(Method method, Budget budget, std::vector<LayerShape> layers, std::size_t n_tokens,
             std::uint64_t seed, std::size_t fixed_bytes = 0);
 
@@ -40,14 +42,29 @@ class Condenser {
   // m: entries per KV head on average.
   std::size_t entries_per_head() const { return entries_per_head_; }
 
-  // `layer` counts compressible layers from 0. REQUIRES: dense.size() == n_tokens and observed holds
-  // queries_needed() tokens. Throws Error(kCancelled) when the flag is raised: the condenser is then spent.
-  FrozenLayer condense_layer(std::size_t layer, const TailRows& dense, const ObservedQueries& observed,
-                             Executor& executor, const CancelFlag* cancel = nullptr);
+  // `layer` counts compressible layers from 0. REQUIRES: dense.size() == n_tokens and observed
+  // holds the last queries_needed() tokens or more. Throws Error(kCancelled) when the flag is
+  // raised: the condenser is then spent.
+  FrozenLayer condense_layer(std::size_t layer, const TailRows& dense,
+                             const ObservedQueries& observed, Executor& executor,
+                             const CancelFlag* cancel = nullptr);
 
   const CompressionReport& report() const { return report_; }
 
  private:
+  void plan_budget(const Budget& budget, std::size_t fixed_bytes);
+  std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
+                                   const ObservedQueries& observed, const CancelFlag* cancel) const;
+  std::vector<float> score(std::vector<HeadView>& heads, Executor& executor) const;
+  std::vector<HeadPlan> select(std::size_t layer, const std::vector<float>& scores) const;
+  std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
+                               Executor& executor) const;
+  bool uses_bias() const {
+    return method_.compensator != nullptr && method_.compensator->uses_bias();
+  }
+  std::size_t entry_bytes(const LayerShape& layer) const;
+  void record(std::size_t layer, const FrozenLayer& frozen);
+
   Method method_;
   std::vector<LayerShape> layers_;
   std::size_t n_tokens_;
@@ -55,6 +72,7 @@ class Condenser {
   bool keeps_everything_ = false;
   std::size_t queries_needed_ = 0;
   std::size_t entries_per_head_ = 0;
+  std::size_t allowed_bytes_ = 0;  // of the listed layers
   std::size_t next_layer_ = 0;
   CompressionReport report_;
 };

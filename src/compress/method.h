@@ -1,14 +1,18 @@
-// A method is a choice of stages; the registry knows the stages and presets by name; a SPEC is a method
-// as text. Grammar (whitespace separates words):
+// A method is a choice of stages; the registry knows the stages and presets by name; a SPEC is a
+// method as text. Grammar (whitespace separates words):
 //
 //   SPEC   := PRESET [ARGS] STAGE* | STAGE+
 //   STAGE  := KIND '=' NAME [ARGS]          KIND: score select merge bias residual
 //   ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')'
 //
-// ARGS of a preset set any parameter of its stages by name, or a stage itself (select=shared). Later
-// STAGE words replace the preset's stage of that kind. merge, bias and residual may be "none".
-// Example: "selkv select=head", "selkv(alpha=1,mode=head)", "score=random select=head(recent=32)".
-// A method without score and select keeps everything ("full").
+// ARGS of a preset set any parameter of its stages by name (in every stage that has it), or a stage
+// itself (select=shared). Later STAGE words replace the preset's stage of that kind, with its own
+// parameters. merge, bias and residual may be "none". A method without stages keeps everything
+// ("full"). Examples:
+//
+//   selkv select=head
+//   selkv(alpha=1,mode=head)
+//   score=random select=head(recent=32)
 #pragma once
 
 #include <functional>
@@ -26,12 +30,13 @@ enum class StageKind { kScore, kSelect, kMerge, kBias };
 
 const char* stage_kind_name(StageKind kind);  // "score", "select", "merge", "bias"
 
-// A parsed SPEC: shared, immutable stages and the canonical text that parses back to the same method.
+// A parsed SPEC: shared, immutable stages and the canonical text that parses back to the same
+// method.
 struct Method {
-  std::string spec;                            // canonical
-  std::shared_ptr<const Scorer> scorer;        // nullptr: keep everything
-  std::shared_ptr<const Selector> selector;    // nullptr with scorer == nullptr only
-  std::shared_ptr<const Merger> merger;        // may be nullptr
+  std::string spec;                                // canonical
+  std::shared_ptr<const Scorer> scorer;            // nullptr: keep everything
+  std::shared_ptr<const Selector> selector;        // nullptr with scorer == nullptr only
+  std::shared_ptr<const Merger> merger;            // may be nullptr
   std::shared_ptr<const Compensator> compensator;  // may be nullptr; needs a merger
 
   bool is_full() const { return scorer == nullptr; }
@@ -48,14 +53,15 @@ class Registry {
     std::string citation;
     std::string summary;
     std::vector<FieldInfo> fields;  // with default values
-    // Builds from (name, value) pairs; throws Error(kInvalidArgument) for a bad one. The result is one of
-    // the four shared stage pointers, stored in the matching member of `into`.
+    // Builds from (name, value) pairs; throws Error(kInvalidArgument) for a bad one. The result is
+    // one of the four shared stage pointers, stored in the matching member of `into`.
     std::function<void(const std::vector<std::pair<std::string, std::string>>& args, Method& into,
-                       std::vector<FieldInfo>& canonical)> build;
+                       std::vector<FieldInfo>& canonical)>
+        build;
   };
   struct Preset {
     std::string name;
-    std::string stages;    // "score=... select=..."; empty for `full`
+    std::string stages;  // "score=... select=..."; empty for `full`
     std::string citation;
     std::string summary;
   };
@@ -68,8 +74,8 @@ class Registry {
   const std::vector<Stage>& stages() const { return stages_; }
   const std::vector<Preset>& presets() const { return presets_; }
 
-  // Throws Error(kInvalidArgument): unknown names list the nearest known ones, syntax errors give the
-  // position (column, from 1) of the offending character.
+  // Throws Error(kInvalidArgument): unknown names list the nearest known ones, syntax errors give
+  // the position (column, from 1) of the offending character.
   Method parse(std::string_view spec) const;
 
  private:
@@ -79,13 +85,18 @@ class Registry {
 
 namespace detail {
 inline std::shared_ptr<const Scorer>& stage_slot(Method& m, const Scorer*) { return m.scorer; }
-inline std::shared_ptr<const Selector>& stage_slot(Method& m, const Selector*) { return m.selector; }
+inline std::shared_ptr<const Selector>& stage_slot(Method& m, const Selector*) {
+  return m.selector;
+}
 inline std::shared_ptr<const Merger>& stage_slot(Method& m, const Merger*) { return m.merger; }
-inline std::shared_ptr<const Compensator>& stage_slot(Method& m, const Compensator*) { return m.compensator; }
+inline std::shared_ptr<const Compensator>& stage_slot(Method& m, const Compensator*) {
+  return m.compensator;
+}
 }  // namespace detail
 
 template <class S, class P>
-void Registry::add_stage(StageKind kind, std::string name, std::string citation, std::string summary) {
+void Registry::add_stage(StageKind kind, std::string name, std::string citation,
+                         std::string summary) {
   Stage stage{kind, std::move(name), std::move(citation), std::move(summary), list_fields(P{}), {}};
   stage.build = [](const std::vector<std::pair<std::string, std::string>>& args, Method& into,
                    std::vector<FieldInfo>& canonical) {

@@ -9,19 +9,19 @@
 namespace precis {
 
 struct CompressionReport {
-  std::string method;                       // canonical SPEC
-  std::string keep;                         // Budget::print()
-  std::optional<std::string> skipped;       // why nothing was done
+  std::string method;                  // canonical SPEC
+  std::string keep;                    // Budget::print()
+  std::optional<std::string> skipped;  // why nothing was done
   std::size_t n_tokens = 0;
-  std::size_t dense_bytes = 0;              // keys and values of the compressible layers, uncompressed
-  std::size_t kept_bytes = 0;               // FrozenLayer::bytes() summed over the same layers
+  std::size_t dense_bytes = 0;  // keys and values of the compressible layers, uncompressed
+  std::size_t kept_bytes = 0;   // FrozenLayer::bytes() summed over the same layers
   std::vector<std::vector<std::size_t>> entries;  // [compressible layer][KV head]
-  std::size_t n_routed = 0;                 // sums over layers and heads, see HeadMerge
+  std::size_t n_routed = 0;                       // sums over layers and heads, see HeadMerge
   std::size_t n_dropped = 0;
   std::size_t n_floored = 0;
-  double score_ms = 0;                      // wall time of each stage, summed over layers
+  double score_ms = 0;  // wall time of each stage, summed over layers
   double select_ms = 0;
-  double merge_ms = 0;                      // with compensation
+  double merge_ms = 0;  // with compensation
   double freeze_ms = 0;
 
   double compress_ms() const { return score_ms + select_ms + merge_ms + freeze_ms; }

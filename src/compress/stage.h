@@ -1,8 +1,8 @@
-// The seam of the methods: what a stage sees and what it returns. A compression method is one scorer,
-// one selector, an optional merger, an optional compensator. Stages are stateless: parameters are fixed
-// at construction, randomness comes from HeadView::seed, every method is const and thread-safe.
-// Stages see plain views; no ggml, no model. They throw Error only for parameters that cannot fit the
-// given prompt; they must stay finite on any finite input.
+// The seam of the methods: what a stage sees and what it returns. A compression method is one
+// scorer, one selector, an optional merger, an optional compensator. Stages are stateless:
+// parameters are fixed at construction, randomness comes from HeadView::seed, every method is const
+// and thread-safe. Stages see plain views; no ggml, no model. They throw Error only for parameters
+// that cannot fit the given prompt; they must stay finite on any finite input.
 //
 // Index order is layer, head, token, channel; "head" is always a KV head, "group" its query heads.
 #pragma once
@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/half.h"
 #include "kernels/attention.h"
 
@@ -19,17 +21,19 @@ namespace precis {
 
 // Queries of the last n_tokens tokens of a prompt in one layer, kept in passing during the prefill.
 struct ObservedQueries {
-  std::size_t n_heads = 0;          // query heads H
-  std::size_t n_tokens = 0;         // captured: the last n_tokens of the prompt
+  std::size_t n_heads = 0;   // query heads H
+  std::size_t n_tokens = 0;  // captured: the last n_tokens of the prompt
   std::size_t head_dim = 0;
-  std::vector<Half> queries;        // [n_heads, n_tokens, head_dim], post-RoPE
-  std::vector<float> log_sum_exp;   // [n_heads, n_tokens] of the row's logits over all it may see
+  std::vector<Half> queries;       // [n_heads, n_tokens, head_dim], post-RoPE
+  std::vector<float> log_sum_exp;  // [n_heads, n_tokens] of the row's logits over all it may see
 
-  std::size_t bytes() const { return queries.size() * sizeof(Half) + log_sum_exp.size() * sizeof(float); }
+  std::size_t bytes() const {
+    return queries.size() * sizeof(Half) + log_sum_exp.size() * sizeof(float);
+  }
 };
 
-// One KV head of one layer, as a stage sees it. Owned by one thread at a time: the derived statistics
-// are computed on first use and remembered.
+// One KV head of one layer, as a stage sees it. Owned by one thread at a time: the derived
+// statistics are computed on first use and remembered.
 class HeadView {
  public:
   std::size_t layer = 0;
@@ -38,22 +42,37 @@ class HeadView {
   std::size_t n_kv_heads = 0;
   std::size_t n_tokens = 0;
   std::size_t head_dim = 0;
-  EntryView entries;                     // keys, values [n_tokens, head_dim]; no bias
+  EntryView entries;  // keys, values [n_tokens, head_dim]; no bias
   LogitRule rule;
-  std::size_t group = 1;                 // query heads of this KV head
-  std::size_t n_queries = 0;             // captured tokens: the last n_queries of the prompt
-  const Half* queries = nullptr;         // [group, n_queries, head_dim]
-  const float* log_sum_exp = nullptr;    // [group, n_queries]
-  std::uint64_t seed = 0;                // already mixed with layer and head
+  std::size_t group = 1;               // query heads of this KV head
+  std::size_t n_queries = 0;           // captured tokens: the last n_queries of the prompt
+  const Half* queries = nullptr;       // [group, n_queries, head_dim]
+  const float* log_sum_exp = nullptr;  // [group, n_queries]
+  std::uint64_t seed = 0;              // already mixed with layer and head
+  const CancelFlag* cancel = nullptr;  // long loops call throw_if_cancelled(cancel) now and then
 
-  // a[j] of SelKV Eq. 1: attention that token j received from the last min(window, n_tokens) queries,
-  // summed over them and over the group. [n_tokens]. REQUIRES: n_queries >= min(window, n_tokens).
+  // Query of member g of the group at a token of the prompt, [head_dim], and the log-sum-exp of its
+  // row. REQUIRES: token is among the last n_queries.
+  const Half* query(std::size_t member, std::size_t token) const {
+    return queries + query_row(member, token) * head_dim;
+  }
+  float query_log_sum_exp(std::size_t member, std::size_t token) const {
+    return log_sum_exp[query_row(member, token)];
+  }
+
+  // a[j] of SelKV Eq. 1: attention that token j received from the last min(window, n_tokens)
+  // queries, summed over them and over the group. [n_tokens]. REQUIRES: n_queries >= min(window,
+  // n_tokens).
   std::span<const float> window_mass(std::size_t window);
   // ||v_j||_2, [n_tokens].
   std::span<const float> value_norms();
   Scratch& scratch() { return scratch_; }
 
  private:
+  std::size_t query_row(std::size_t member, std::size_t token) const {
+    return member * n_queries + (token + n_queries - n_tokens);
+  }
+
   Scratch scratch_;
   std::vector<std::pair<std::size_t, std::vector<float>>> window_mass_;
   std::vector<float> value_norms_;
@@ -65,7 +84,10 @@ class Scorer {
   // Importance of each token for this head, higher is kept. scores is [n_tokens].
   virtual void score(HeadView& head, std::span<float> scores) const = 0;
   // How many of the prompt's last queries score() reads; the driver has them captured.
-  virtual std::size_t queries_needed(std::size_t n_tokens) const { (void)n_tokens; return 0; }
+  virtual std::size_t queries_needed(std::size_t n_tokens) const {
+    (void)n_tokens;
+    return 0;
+  }
 };
 
 // Tokens that the driver keeps in every head whatever the scores say.
@@ -84,18 +106,18 @@ struct Protection {
 // The scores of one layer and what may be spent on it.
 struct LayerTable {
   std::size_t layer = 0;
-  std::size_t n_layers = 0;             // compressible layers; `layer` counts among them
+  std::size_t n_layers = 0;  // compressible layers; `layer` counts among them
   std::size_t n_kv_heads = 0;
   std::size_t n_tokens = 0;
-  const float* scores = nullptr;        // [n_kv_heads, n_tokens]
+  const float* scores = nullptr;  // [n_kv_heads, n_tokens]
   Protection protection;
-  std::size_t entries_per_head = 0;     // m, protected tokens included; >= protection.count, < n_tokens
+  std::size_t entries_per_head = 0;  // m with protected tokens; >= protection.count, < n_tokens
 };
 
 // Which tokens one head keeps. Both lists ascend strictly; targets is a subset of kept.
 struct HeadPlan {
-  std::vector<std::uint32_t> kept;      // protected tokens included
-  std::vector<std::uint32_t> targets;   // S_h of SelKV Eq. 3: kept tokens that may receive merges
+  std::vector<std::uint32_t> kept;     // protected tokens included
+  std::vector<std::uint32_t> targets;  // S_h of SelKV Eq. 3: kept tokens that may receive merges
 };
 
 // Selects for a whole layer at once, so that budgets may be shared between its heads.
@@ -110,12 +132,12 @@ class Selector {
 
 // What merging did to one head.
 struct HeadMerge {
-  std::vector<float> values;        // [kept, head_dim]; rows not flagged in `changed` are unspecified
-  std::vector<std::uint8_t> changed;// [kept]: 1 where `values` replaces the stored value
-  std::vector<float> mass_ratio;    // R of SelKV Eq. 6, [kept], >= 1
-  std::size_t n_routed = 0;         // evicted tokens merged into a target (even with gate 0)
-  std::size_t n_dropped = 0;        // evicted tokens without a target
-  std::size_t n_floored = 0;        // targets whose own mass was raised to the floor for R
+  std::vector<float> values;  // [kept, head_dim]; rows not flagged in `changed` are unspecified
+  std::vector<std::uint8_t> changed;  // [kept]: 1 where `values` replaces the stored value
+  std::vector<float> mass_ratio;      // R of SelKV Eq. 6, [kept], >= 1
+  std::size_t n_routed = 0;           // evicted tokens merged into a target (even with gate 0)
+  std::size_t n_dropped = 0;          // evicted tokens without a target
+  std::size_t n_floored = 0;          // targets whose own mass was raised to the floor for R
 };
 
 class Merger {
@@ -128,6 +150,9 @@ class Merger {
 class Compensator {
  public:
   virtual ~Compensator() = default;
+  // False if every bias is 0 whatever the data: the driver then neither asks for biases nor charges
+  // for them, so that a neutral compensator is byte for byte no compensator.
+  virtual bool uses_bias() const { return true; }
   // Logit bias of every kept entry: result[h] is [plans[h].kept], finite.
   virtual std::vector<std::vector<float>> compensate(std::span<const HeadPlan> plans,
                                                      std::span<const HeadMerge> merges) const = 0;

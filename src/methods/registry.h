@@ -1,4 +1,4 @@
-// The methods that Precis ships: one file per paper in this folder and one line in methods.def each.
+// The methods that Precis ships: one file per paper in this folder, one line in methods.def each.
 #pragma once
 
 #include "compress/method.h"

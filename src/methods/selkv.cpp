@@ -1,0 +1,329 @@
+// SelKV: Bouyahiaoui, Kara Laouar, Boutorh, Ameur, arXiv 2607.16213 v1 (July 2026). No code is
+// public. What the paper leaves open follows the independent port in T0nyN1/kv-cache-merging-limits
+// (baselines/selkv.py).
+//
+//   Eq. 1 importance    score=selkv  window attention times value norm, average-pooled
+//   Eq. 2 selection     select=shared (GQA) or select=head, both in top_entries.cpp
+//   Eq. 3 routing       merge=selkv  argmax of the evicted token's own attention row in its block
+//   Eq. 4 gate          merge=selkv  max(cos(v_j, v_i), 0)
+//   Eq. 5 merge         merge=selkv  values only; keys stay
+//   Eq. 6 compensation  bias=ratio   alpha log R, per head or averaged over the layer's KV heads
+//
+// Deviation: attention is summed over the query heads of a KV head (Eq. 1, 3, 5, 6). The paper's
+//   GQA reduction is not stated; a mean would differ by a factor that cancels everywhere but in the
+//   floor of a_i.
+// Deviation: the product of attention and norm is pooled, with zeros outside of the prompt that
+//   count in the divisor. The paper does not say what is pooled or how it is padded.
+// Deviation: an evicted token without a target in its block is dropped. The paper does not say;
+//   sending it to the best target of the whole prompt lowered quality in replication.
+// Deviation: in shared mode a kept token outside of S_h receives nothing in head h: R = 1 there.
+// Deviation: for R, a_i is floored at 1e-8 in the denominator and the numerator, so that
+//   R = 1 + routed / max(a_i, floor) >= 1; the paper's R is singular for a_i = 0. Floored targets
+//   are counted. Eq. 5 uses a_i itself.
+// Deviation: sums run in order of the token, so that results do not depend on threads.
+// Deviation: Eq. 7 (re-positioning, off by default in the paper) is not part of this file.
+#include "methods/selkv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "compress/method.h"
+#include "kernels/rows.h"
+#include "methods/pooling.h"
+
+namespace precis {
+
+void register_selkv(Registry& registry);
+
+namespace {
+
+constexpr float kMassFloor = 1e-8f;
+
+struct ScoreParams {
+  int window = 32;
+  int pool = 5;
+
+  template <class V>
+  void fields(V&& v) {
+    v("window", window, 1, 4096, "last queries whose attention is observed");
+    v("pool", pool, 1, 255, "width of the average pooling, odd");
+  }
+};
+
+struct MergeParams {
+  int block = 32;
+  int window = 32;
+  std::string gate = "cos";
+
+  template <class V>
+  void fields(V&& v) {
+    v("block", block, 1, 4096, "positions per block; tokens merge inside of their block only");
+    v("window", window, 1, 4096, "last queries whose attention weighs the merge");
+    v("gate", gate, {"cos", "one", "zero"}, "share of an evicted value that is merged");
+  }
+};
+
+struct BiasParams {
+  double alpha = 0.5;
+  std::string mode = "layer";
+
+  template <class V>
+  void fields(V&& v) {
+    v("alpha", alpha, 0, 4, "damping of the bias alpha * log R; 0: none");
+    v("mode", mode, {"head", "layer"},
+      "R of the head itself or the mean over the layer's KV heads");
+  }
+};
+
+SelkvGate gate_named(const std::string& name) {
+  if (name == "one") return SelkvGate::kOne;
+  return name == "zero" ? SelkvGate::kZero : SelkvGate::kCosine;
+}
+
+class SelkvScorer final : public Scorer {
+ public:
+  explicit SelkvScorer(const ScoreParams& params) : params_(params) {
+    check_pool_width(params.pool);
+  }
+
+  std::size_t queries_needed(std::size_t n_tokens) const override {
+    return std::min(static_cast<std::size_t>(params_.window), n_tokens);
+  }
+
+  void score(HeadView& head, std::span<float> scores) const override {
+    const std::span<const float> mass = head.window_mass(static_cast<std::size_t>(params_.window));
+    const std::span<const float> norms = head.value_norms();
+    std::vector<float> product(head.n_tokens);
+    for (std::size_t j = 0; j < product.size(); ++j) product[j] = mass[j] * norms[j];
+    average_pool(product, params_.pool, scores);
+  }
+
+ private:
+  ScoreParams params_;
+};
+
+// The kept targets of one block seen so far, and the choice among them.
+class BlockTargets {
+ public:
+  BlockTargets(HeadView& head, std::size_t block)
+      : head_(head),
+        keys_(block * head.head_dim),
+        slots_(block),
+        query_(head.head_dim),
+        logs_(head.group * block),
+        sums_(block) {}
+
+  void clear() { n_ = 0; }
+  bool empty() const { return n_ == 0; }
+
+  // Keys are gathered, so that one call computes the logits of all targets.
+  void add(std::size_t token, std::uint32_t slot) {
+    const Half* key = head_.entries.keys + token * head_.head_dim;
+    std::copy(key, key + head_.head_dim, keys_.data() + n_ * head_.head_dim);
+    slots_[n_++] = slot;
+  }
+
+  // Eq. 3: the target with the largest probability in the token's own row, summed over the group;
+  // the earlier one of equals. The largest log-probability is subtracted first: it changes no
+  // comparison, and a row whose mass lies outside of the block does not underflow to a tie.
+  std::uint32_t choose(std::size_t token) {
+    float largest = -std::numeric_limits<float>::infinity();
+    for (std::size_t g = 0; g < head_.group; ++g) {
+      float* logs = logs_.data() + g * n_;
+      convert_rows(head_.query(g, token), query_.data(), head_.head_dim);
+      compute_logits(query_.data(), keys_.data(), n_, head_.head_dim, head_.rule, logs);
+      const float log_sum_exp = head_.query_log_sum_exp(g, token);
+      for (std::size_t i = 0; i < n_; ++i) {
+        logs[i] -= log_sum_exp;
+        largest = std::max(largest, logs[i]);
+      }
+    }
+    std::fill_n(sums_.begin(), n_, 0.0f);
+    for (std::size_t g = 0; g < head_.group; ++g)
+      for (std::size_t i = 0; i < n_; ++i) sums_[i] += std::exp(logs_[g * n_ + i] - largest);
+    const auto best =
+        std::max_element(sums_.begin(), sums_.begin() + static_cast<std::ptrdiff_t>(n_));
+    return slots_[static_cast<std::size_t>(best - sums_.begin())];
+  }
+
+ private:
+  HeadView& head_;
+  std::size_t n_ = 0;
+  std::vector<Half> keys_;            // [n_, head_dim]
+  std::vector<std::uint32_t> slots_;  // [n_]
+  std::vector<float> query_;          // [head_dim]
+  std::vector<float> logs_;           // [group, n_]
+  std::vector<float> sums_;           // [n_]
+};
+
+// Eq. 4. A zero value has no direction: gate 0.
+float cosine_gate(HeadView& head, std::size_t token, std::size_t target) {
+  const std::span<const float> norms = head.value_norms();
+  const std::size_t width = head.head_dim;
+  const float product =
+      dot(head.entries.values + token * width, head.entries.values + target * width, width);
+  const float cosine = product / (norms[token] * norms[target]);
+  return cosine > 0.0f ? std::min(cosine, 1.0f) : 0.0f;  // NaN, from a zero norm, is not above 0
+}
+
+class SelkvMerger final : public Merger {
+ public:
+  explicit SelkvMerger(const MergeParams& params)
+      : params_(params), gate_(gate_named(params.gate)) {}
+
+  // Routing reads every token's own row.
+  std::size_t queries_needed(std::size_t n_tokens) const override { return n_tokens; }
+
+  HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
+    const std::span<const float> mass = head.window_mass(static_cast<std::size_t>(params_.window));
+    const SelkvRoutes routes =
+        route_evicted(head, plan, static_cast<std::size_t>(params_.block), gate_);
+    const std::size_t n_kept = plan.kept.size();
+    HeadMerge out;
+    std::vector<float> gated(n_kept, 0.0f);  // sum of gamma_j a_j over the tokens routed to a slot
+    for (std::size_t k = 0; k < routes.tokens.size(); ++k) {
+      if (routes.slots[k] == SelkvRoutes::kDropped) {
+        ++out.n_dropped;
+        continue;
+      }
+      ++out.n_routed;
+      gated[routes.slots[k]] += routes.gates[k] * mass[routes.tokens[k]];
+    }
+    out.mass_ratio.assign(n_kept, 1.0f);
+    out.changed.assign(n_kept, 0);
+    for (std::size_t i = 0; i < n_kept; ++i) {
+      if (!(gated[i] > 0.0f)) continue;  // nothing arrived: the value keeps its bits, R is 1
+      const float own = mass[plan.kept[i]];
+      if (own < kMassFloor) ++out.n_floored;
+      out.mass_ratio[i] = 1.0f + gated[i] / std::max(own, kMassFloor);
+      out.changed[i] = 1;
+    }
+    merge_values(head, plan, routes, mass, gated, out);
+    return out;
+  }
+
+ private:
+  // Eq. 5 as a weighted mean: the weights a / (sum of a) stay accurate where the products a v would
+  // be subnormal.
+  static void merge_values(const HeadView& head, const HeadPlan& plan, const SelkvRoutes& routes,
+                           std::span<const float> mass, const std::vector<float>& gated,
+                           HeadMerge& out) {
+    const std::size_t width = head.head_dim;
+    out.values.assign(plan.kept.size() * width, 0.0f);
+    std::vector<float> value(width);
+    const auto add = [&](std::size_t token, std::size_t slot, float weight) {
+      convert_rows(head.entries.values + token * width, value.data(), width);
+      float* sum = out.values.data() + slot * width;
+      for (std::size_t c = 0; c < width; ++c) sum[c] += weight * value[c];
+    };
+    for (std::size_t i = 0; i < plan.kept.size(); ++i) {
+      if (out.changed[i] == 0) continue;
+      const float own = mass[plan.kept[i]];
+      add(plan.kept[i], i, own / (own + gated[i]));
+    }
+    for (std::size_t k = 0; k < routes.tokens.size(); ++k) {
+      const std::size_t slot = routes.slots[k];
+      const std::size_t token = routes.tokens[k];
+      if (slot == SelkvRoutes::kDropped || out.changed[slot] == 0) continue;
+      add(token, slot, routes.gates[k] * mass[token] / (mass[plan.kept[slot]] + gated[slot]));
+    }
+  }
+
+  MergeParams params_;
+  SelkvGate gate_;
+};
+
+// Eq. 6.
+class RatioCompensator final : public Compensator {
+ public:
+  explicit RatioCompensator(const BiasParams& params) : params_(params) {}
+
+  bool uses_bias() const override { return params_.alpha != 0.0; }
+
+  std::vector<std::vector<float>> compensate(std::span<const HeadPlan> plans,
+                                             std::span<const HeadMerge> merges) const override {
+    const bool averaged = params_.mode == "layer";
+    std::vector<double> sums;  // per token: R summed over the heads that keep it
+    std::vector<std::uint32_t> counts;
+    for (std::size_t h = 0; averaged && h < plans.size(); ++h)
+      for (std::size_t i = 0; i < plans[h].kept.size(); ++i) {
+        const std::size_t token = plans[h].kept[i];
+        if (token >= sums.size()) {
+          sums.resize(token + 1, 0.0);
+          counts.resize(token + 1, 0);
+        }
+        sums[token] += static_cast<double>(merges[h].mass_ratio[i]);
+        ++counts[token];
+      }
+    std::vector<std::vector<float>> biases(plans.size());
+    for (std::size_t h = 0; h < plans.size(); ++h)
+      for (std::size_t i = 0; i < plans[h].kept.size(); ++i) {
+        const std::size_t token = plans[h].kept[i];
+        const double ratio =
+            averaged ? sums[token] / counts[token] : static_cast<double>(merges[h].mass_ratio[i]);
+        biases[h].push_back(static_cast<float>(params_.alpha * std::log(ratio)));
+      }
+    return biases;
+  }
+
+ private:
+  BiasParams params_;
+};
+
+}  // namespace
+
+SelkvRoutes route_evicted(HeadView& head, const HeadPlan& plan, std::size_t block, SelkvGate gate) {
+  SelkvRoutes routes;
+  const std::size_t n_evicted = head.n_tokens - plan.kept.size();
+  routes.tokens.reserve(n_evicted);
+  routes.slots.reserve(n_evicted);
+  routes.gates.reserve(n_evicted);
+  BlockTargets candidates(head, std::min(block, head.n_tokens));
+  std::size_t slot = 0;    // next of plan.kept
+  std::size_t target = 0;  // next of plan.targets
+  // In order of position, so the candidates of a token are always the earlier ones (causal).
+  for (std::size_t token = 0; token < head.n_tokens; ++token) {
+    if (token % block == 0) {
+      throw_if_cancelled(head.cancel);
+      candidates.clear();
+    }
+    if (slot < plan.kept.size() && plan.kept[slot] == token) {
+      if (target < plan.targets.size() && plan.targets[target] == token) {
+        candidates.add(token, static_cast<std::uint32_t>(slot));
+        ++target;
+      }
+      ++slot;
+      continue;
+    }
+    routes.tokens.push_back(static_cast<std::uint32_t>(token));
+    if (candidates.empty()) {
+      routes.slots.push_back(SelkvRoutes::kDropped);
+      routes.gates.push_back(0.0f);
+      continue;
+    }
+    const std::uint32_t chosen = candidates.choose(token);
+    routes.slots.push_back(chosen);
+    routes.gates.push_back(gate == SelkvGate::kCosine ? cosine_gate(head, token, plan.kept[chosen])
+                                                      : (gate == SelkvGate::kOne ? 1.0f : 0.0f));
+  }
+  return routes;
+}
+
+void register_selkv(Registry& registry) {
+  const std::string paper = "arXiv 2607.16213";
+  registry.add_stage<SelkvScorer, ScoreParams>(
+      StageKind::kScore, "selkv", paper + ", Eq. 1",
+      "attention of the last queries times the value's norm");
+  registry.add_stage<SelkvMerger, MergeParams>(
+      StageKind::kMerge, "selkv", paper + ", Eq. 3-5",
+      "merges evicted values into the kept token of the block that they attend to most");
+  registry.add_stage<RatioCompensator, BiasParams>(
+      StageKind::kBias, "ratio", paper + ", Eq. 6",
+      "logit bias alpha * log of the attention that a merged entry now stands for");
+  registry.add_preset({"selkv", "score=selkv select=shared merge=selkv bias=ratio", paper,
+                       "SelKV with the paper's defaults for grouped queries"});
+}
+
+}  // namespace precis
