@@ -28,7 +28,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup:  ## install what is missing and build llama.cpp into the cache
-	@tools/setup.sh build
+	@tools/setup.sh
 
 build: setup  ## the release binary, build/release/precis
 	@tools/build.sh release precis precis_shared
@@ -40,7 +40,7 @@ demo: build models  ## condense the GPL-3 to a quarter, ask a question, compare 
 	build/release/precis run -m $(MODEL) -f $(TEXT) -p "$(QUESTION)" --method selkv --keep 25% --compare
 
 test:  ## everything that must pass: format, structure, unit tests under ASan and UBSan, model tests
-	@tools/setup.sh build test
+	@tools/setup.sh test
 	@tools/fetch_models.py $(MODELS)
 	@$(MAKE) --no-print-directory format-check lint
 	@tools/build.sh dev -- -DPRECIS_TESTS=ON
@@ -59,8 +59,8 @@ lint:  ## the checks on structure: layers, sizes, names, text
 	tools/check_layers.py
 
 tidy:  ## clang-tidy on our own sources (slow)
-	@tools/setup.sh build test tidy
-	@tools/build.sh tidy -- -DPRECIS_TESTS=ON
+	@tools/setup.sh tidy
+	@tools/build.sh tidy -- -DPRECIS_TESTS=OFF
 
 install: build  ## install to PREFIX: binary, library, header, backends
 	cmake --install build/release --prefix $(PREFIX)

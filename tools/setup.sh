@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prepares a machine to build Precis; a second run does nothing.
-#   tools/setup.sh [build] [test] [bench] [tidy]     groups of Debian packages; "build" is always in
+#   tools/setup.sh [test] [bench] [tidy]     groups of Debian packages beyond those for building
 # Installs the Debian packages that are missing, builds the pinned llama.cpp into a cache (see
 # tools/setup_llama.sh), and writes where it lies to build/llama_prefix, which CMake reads.
 # PRECIS_NO_APT=1: do not install packages, take the tools that are there.

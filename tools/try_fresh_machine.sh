@@ -26,11 +26,12 @@ else
   ! compgen -G '/etc/apt/apt.conf.d/*proxy*' >/dev/null || cp /etc/apt/apt.conf.d/*proxy* "$target/etc/apt/apt.conf.d/"
   [[ ! -f /etc/pip.conf ]] || cp /etc/pip.conf "$target/etc/"
 fi
-rm -rf "$target/root/precis"
-git clone --quiet "$root" "$target/root/precis"
+rm -rf "$target/trial/precis"
+mkdir -p "$target/trial"
+git clone --quiet "$root" "$target/trial/precis"
 
 # A private certificate bundle moves to a name that the ca-certificates package does not overwrite.
-settings=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8)
+settings=(HOME=/trial PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8)
 bundle=${PIP_CERT:-${SSL_CERT_FILE:-}}
 if [[ -n $bundle ]]; then
   cp -L "$bundle" "$target/etc/trial-certificates.crt"
@@ -47,7 +48,7 @@ for command in "$@"; do
   unshare --mount bash -euc '
     mount -t proc proc "$1/proc"
     mount --rbind /dev "$1/dev"
-    exec chroot "$1" env -i "${@:3}" bash -c "cd /root/precis && $2"
+    exec chroot "$1" env -i "${@:3}" bash -c "cd /trial/precis && $2"
   ' _ "$target" "$command" "${settings[@]}"
   echo "trial: done in $(((SECONDS - start) / 60)) min $(((SECONDS - start) % 60)) s: $command" >&2
 done
