@@ -1,0 +1,280 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/block-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace precis {
+namespace HWY_NAMESPACE {
+
+// Rows that share a converted block. 96 makes conversion cost about 5 % of the products, and
+// queries, output and block of head_dim 256 still fit an L2 cache of 512 KiB.
+constexpr std::size_t kTileRows = 96;
+
+// Some tokens of a call.
+struct Tile {
+  const Visible* visible = nullptr;  // [n_tokens]
+  std::size_t n_tokens = 0;
+  std::size_t group = 1;
+  std::size_t head_dim = 0;
+  std::size_t n_rows() const { return n_tokens * group; }
+};
+
+inline std::size_t tokens_per_tile(std::size_t group) {
+  return std::max<std::size_t>(1, kTileRows / group);
+}
+
+inline Workspace make_workspace(const QueryView& queries, Scratch& scratch) {
+  const std::size_t d = queries.head_dim;
+  const std::size_t most_rows =
+      queries.group * std::min(tokens_per_tile(queries.group), queries.n_tokens);
+  const std::size_t rows = (most_rows + 15) / 16 * 16;  // keeps every part aligned to 64 bytes
+  const std::size_t value_columns = (d + kPanel - 1) / kPanel * kPanel;
+  const std::size_t sizes[] = {rows * d,       kMaxRows * kBlock,      16,   kBlock,
+                               d * kBlock / 2,  // floats that hold f16
+                               d * kBlock,     value_columns * kBlock, rows, rows};
+  std::size_t total = 0;
+  for (std::size_t size : sizes) total += size;
+  float* at = scratch.floats(total);
+  float* parts[9];
+  for (std::size_t i = 0; i < 9; ++i) {
+    parts[i] = at;
+    at += sizes[i];
+  }
+  return {parts[0], parts[1], parts[2], parts[3], reinterpret_cast<Half*>(parts[4]),
+          parts[5], parts[6], parts[7], parts[8]};
+}
+
+inline void gather_queries(const QueryView& queries, std::size_t first_token, const Tile& tile,
+                           float* packed) {
+  const std::size_t width = tile.group * tile.head_dim;
+  for (std::size_t t = 0; t < tile.n_tokens; ++t) {
+    const float* from = queries.data + (first_token + t) * queries.token_stride;
+    std::copy(from, from + width, packed + t * width);
+  }
+}
+
+// What some token among those of rows [first, first + n) sees of a block.
+inline Span seen_by_rows(const Tile& tile, std::size_t start, std::size_t first, std::size_t n) {
+  const std::size_t first_token = first / tile.group;
+  const std::size_t last_token = (first + n - 1) / tile.group;
+  return seen_in_block(tile.visible + first_token, last_token - first_token + 1, start);
+}
+
+template <class E>
+HWY_INLINE void multiply_keys(const Tile& tile, const Workspace& work, const Block<E>& block,
+                              std::size_t first_row, std::size_t n_rows, Span computed) {
+  Product<E> product;
+  product.a = work.queries + first_row * tile.head_dim;
+  product.a_stride = tile.head_dim;
+  product.b = block.keys;
+  product.depth = tile.head_dim;
+  product.c = work.logits;
+  product.c_stride = kBlock;
+  multiply(product, n_rows, computed.first, computed.last);
+}
+
+template <class E>
+void attend_rows(const Tile& tile, const Workspace& work, const Block<E>& block,
+                 const LogitRule& rule, std::size_t first_row, std::size_t n_rows,
+                 const StateView& state) {
+  const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
+  if (seen.empty()) return;
+  const Span computed = whole_panels(seen);
+  multiply_keys(tile, work, block, first_row, n_rows, computed);
+  for (std::size_t i = 0; i < n_rows; ++i) {
+    const std::size_t r = first_row + i;
+    float* z = work.logits + i * kBlock;
+    const Span own = seen_in_block(tile.visible[r / tile.group], block.start);
+    const float largest = finish_logits(rule, block.bias, own, computed, z);
+    work.keep[i] = fold_row(largest, computed, z, state.max[r], state.sum[r]);
+  }
+  Product<E> product;
+  product.a = work.logits + seen.first;
+  product.a_stride = kBlock;
+  product.b = block.values.from_row(seen.first);
+  product.depth = seen.last - seen.first;
+  product.keep = work.keep;
+  product.c = state.out + first_row * tile.head_dim;
+  product.c_stride = tile.head_dim;
+  multiply(product, n_rows, 0, tile.head_dim);
+}
+
+// Calls visit(block, first_row, n_rows) for every block that some token sees and every group of
+// rows.
+template <class E, class Visit>
+HWY_INLINE void for_each_block(const Tile& tile, const EntryView& entries, const Workspace& work,
+                               bool with_values, const Visit& visit) {
+  std::size_t begin = entries.n;
+  std::size_t end = 0;
+  for (std::size_t t = 0; t < tile.n_tokens; ++t) {
+    if (tile.visible[t].first >= tile.visible[t].last) continue;
+    begin = std::min<std::size_t>(begin, tile.visible[t].first);
+    end = std::max<std::size_t>(end, tile.visible[t].last);
+  }
+  const std::size_t step = sizeof(E) == sizeof(Half) ? kMaxRows : kGroupRows;
+  Block<E> block;
+  for (std::size_t start = begin / kBlock * kBlock; start < end; start += kBlock) {
+    const Span seen = seen_in_block(tile.visible, tile.n_tokens, start);
+    if (seen.empty()) continue;
+    prepare_block(entries, tile.head_dim, start, seen, with_values, work, block);
+    for (std::size_t r = 0; r < tile.n_rows(); r += step)
+      visit(block, r, std::min(step, tile.n_rows() - r));
+  }
+}
+
+struct AttendVisitor {
+  const Tile& tile;
+  const Workspace& work;
+  const LogitRule& rule;
+  const StateView& state;
+  template <class E>
+  void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
+    attend_rows(tile, work, block, rule, first_row, n_rows, state);
+  }
+};
+
+void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+            const Visible* visible, const StateView& state, Scratch& scratch) {
+  if (queries.n_tokens == 0 || entries.n == 0) return;
+  const Workspace work = make_workspace(queries, scratch);
+  const std::size_t step = tokens_per_tile(queries.group);
+  for (std::size_t t = 0; t < queries.n_tokens; t += step) {
+    const Tile tile{visible + t, std::min(step, queries.n_tokens - t), queries.group,
+                    queries.head_dim};
+    gather_queries(queries, t, tile, work.queries);
+    const std::size_t row = t * queries.group;
+    const StateView part{state.max + row, state.sum + row, state.out + row * queries.head_dim};
+    const AttendVisitor visit{tile, work, rule, part};
+    if (tile.n_rows() <= kMaxRows)
+      for_each_block<Half>(tile, entries, work, true, visit);
+    else
+      for_each_block<float>(tile, entries, work, true, visit);
+  }
+}
+
+// First pass of add_attention_mass: maximum and sum of each row.
+struct MeasureVisitor {
+  const Tile& tile;
+  const Workspace& work;
+  const LogitRule& rule;
+  template <class E>
+  void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
+    const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
+    if (seen.empty()) return;
+    const Span computed = whole_panels(seen);
+    multiply_keys(tile, work, block, first_row, n_rows, computed);
+    for (std::size_t i = 0; i < n_rows; ++i) {
+      const std::size_t r = first_row + i;
+      float* z = work.logits + i * kBlock;
+      const Span own = seen_in_block(tile.visible[r / tile.group], block.start);
+      const float largest = finish_logits(rule, block.bias, own, computed, z);
+      fold_row(largest, computed, z, work.row_max[r], work.row_sum[r]);
+    }
+  }
+};
+
+// Second pass: the logits again (cheaper than keeping rows * n of them), now normalised.
+struct MassVisitor {
+  const Tile& tile;
+  const Workspace& work;
+  const LogitRule& rule;
+  float* mass;
+  template <class E>
+  void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
+    const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
+    if (seen.empty()) return;
+    const Span computed = whole_panels(seen);
+    multiply_keys(tile, work, block, first_row, n_rows, computed);
+    for (std::size_t i = 0; i < n_rows; ++i) {
+      const std::size_t r = first_row + i;
+      const Span own = seen_in_block(tile.visible[r / tile.group], block.start);
+      if (own.empty() || work.row_max[r] == kMinusInfinity) continue;
+      float* p = work.logits + i * kBlock;
+      finish_logits(rule, block.bias, own, computed, p);
+      exponentiate(work.row_max[r], computed, p);
+      const float share = 1.0f / work.row_sum[r];
+      for (std::size_t j = own.first; j < own.last; ++j) mass[block.start + j] += p[j] * share;
+    }
+  }
+};
+
+void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+                        const Visible* visible, float* mass, Scratch& scratch) {
+  if (queries.n_tokens == 0 || entries.n == 0) return;
+  const Workspace work = make_workspace(queries, scratch);
+  const std::size_t step = tokens_per_tile(queries.group);
+  for (std::size_t t = 0; t < queries.n_tokens; t += step) {
+    const Tile tile{visible + t, std::min(step, queries.n_tokens - t), queries.group,
+                    queries.head_dim};
+    gather_queries(queries, t, tile, work.queries);
+    std::fill(work.row_max, work.row_max + tile.n_rows(), kMinusInfinity);
+    std::fill(work.row_sum, work.row_sum + tile.n_rows(), 0.0f);
+    const MeasureVisitor measure{tile, work, rule};
+    const MassVisitor add{tile, work, rule, mass};
+    if (tile.n_rows() <= kMaxRows) {
+      for_each_block<Half>(tile, entries, work, false, measure);
+      for_each_block<Half>(tile, entries, work, false, add);
+    } else {
+      for_each_block<float>(tile, entries, work, false, measure);
+      for_each_block<float>(tile, entries, work, false, add);
+    }
+  }
+}
+
+void compute_logits(const float* query, const Half* keys, std::size_t n, std::size_t head_dim,
+                    const LogitRule& rule, float* logits) {
+  float bias[kBlock] = {};
+  float z[kBlock] = {};
+  const Span all{0, kBlock};
+  for (std::size_t start = 0; start < n; start += kBlock) {
+    const std::size_t count = std::min(kBlock, n - start);
+    for (std::size_t j = 0; j < count; ++j)
+      z[j] = dot_product(query, keys + (start + j) * head_dim, head_dim);
+    finish_logits(rule, bias, all, all, z);
+    std::copy(z, z + count, logits + start);
+  }
+}
+
+const char* instruction_set_name() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace precis
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace precis {
+
+HWY_EXPORT(attend);
+HWY_EXPORT(add_attention_mass);
+HWY_EXPORT(compute_logits);
+HWY_EXPORT(instruction_set_name);
+
+void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+            const Visible* visible, const StateView& state, Scratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(attend)(queries, entries, rule, visible, state, scratch);
+}
+
+void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+                        const Visible* visible, float* mass, Scratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(add_attention_mass)(queries, entries, rule, visible, mass, scratch);
+}
+
+void compute_logits(const float* query, const Half* keys, std::size_t n, std::size_t head_dim,
+                    const LogitRule& rule, float* logits) {
+  HWY_DYNAMIC_DISPATCH(compute_logits)(query, keys, n, head_dim, rule, logits);
+}
+
+const char* instruction_set_name() { return HWY_DYNAMIC_DISPATCH(instruction_set_name)(); }
+
+}  // namespace precis
+#endif  // HWY_ONCE
