@@ -19,8 +19,6 @@
 
 namespace precis {
 
-enum class Stage { kPrefill, kCompress };
-
 struct Progress {
   double fraction = 0;        // of the whole call, 0 to 1
   std::size_t n_done = 0;     // layer-tokens worked through
@@ -86,6 +84,8 @@ class Session {
   const ObservedQueries& observed(std::size_t layer) const;
 
  private:
+  std::size_t sliding_bytes() const;
+
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -1,0 +1,317 @@
+#include "engine/session.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "engine/layer_cache.h"
+
+namespace precis {
+namespace {
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+struct Session::Impl {
+  std::shared_ptr<const Engine> engine;
+  GraphRunner runner;
+  std::vector<LayerCache> layers;
+  CacheAttention attention;
+  std::size_t n_positions = 0;
+  std::vector<float> logits;              // rows of the last call
+  std::vector<ObservedQueries> observed;  // [n_layers] between prefill and compress, else empty
+  bool is_dense_prompt = false;           // prefill() done, compress() possible
+  double prefill_ms = 0;
+  double compress_ms = 0;
+
+  explicit Impl(std::shared_ptr<const Engine> e)
+      : engine(std::move(e)), runner(engine->shared_model(), engine->backend()),
+        attention(engine->config(), layers, engine->backend().n_workers()) {
+    clear();
+  }
+
+  const ModelConfig& config() const { return engine->config(); }
+  KvShape shape() const { return {config().n_kv_heads, config().head_dim}; }
+
+  void clear() {
+    layers.assign(config().n_layers, {});
+    for (LayerCache& layer : layers) layer.tail = TailRows(shape());
+    n_positions = 0;
+    logits.clear();
+    observed.clear();
+    is_dense_prompt = false;
+    attention.observe(nullptr, 0);
+  }
+
+  std::span<const float> last_row() const {
+    if (logits.size() < config().n_vocab) return {};
+    return std::span(logits).last(config().n_vocab);
+  }
+
+  void check_room(std::size_t n_tokens) const {
+    if (n_tokens == 0) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: it has no tokens");
+    if (n_positions + n_tokens > config().n_ctx_train)
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("the text needs ", n_positions + n_tokens, " tokens but the model's context is ",
+                         config().n_ctx_train, "; shorten it or use a model with a longer context"));
+  }
+
+  // Drops rows that no later token of a sliding layer can see.
+  void trim_sliding(std::size_t layer) {
+    TailRows& tail = layers[layer].tail;
+    if (config().is_sliding[layer] && tail.size() > config().window) tail.drop_front(tail.size() - config().window);
+  }
+
+  void throw_if_left_out() {
+    if (attention.take_cancelled()) throw Error(ErrorCode::kCancelled, "cancelled by the caller");
+  }
+
+  // What happens to a layer's rows once the whole prompt went through it.
+  using LayerDone = std::function<void(std::size_t layer, ObservedQueries& observed)>;
+
+  // The whole prompt through one layer after another (layer-major prefill).
+  void prefill(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
+               const LayerDone& layer_done);
+  void run_layer_major(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
+                       const LayerDone& layer_done);
+  void extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control);
+};
+
+void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
+                                    const LayerDone& layer_done) {
+  const ModelConfig& c = config();
+  const std::size_t n = tokens.size();
+  const std::size_t chunk = runner.chunk_tokens();
+  std::vector<float> hidden(n * c.n_embd);
+  for (std::size_t t = 0; t < n; t += chunk)
+    runner.embed(tokens.subspan(t, std::min(chunk, n - t)), hidden.data() + t * c.n_embd);
+  const std::size_t observe = std::min(n_observe, n);
+  Progress progress{0, 0, n * c.n_layers};
+  ObservedQueries queries;
+  for (std::size_t il = 0; il < c.n_layers; ++il) {
+    const bool sliding = c.is_sliding[il];
+    const bool watch = observe > 0 && !sliding;
+    if (watch) {
+      queries.n_heads = c.n_heads;
+      queries.n_tokens = observe;
+      queries.head_dim = c.head_dim;
+      queries.queries.resize(c.n_heads * observe * c.head_dim);
+      queries.log_sum_exp.resize(c.n_heads * observe);
+    }
+    attention.observe(watch ? &queries : nullptr, n - observe);
+    if (!sliding) layers[il].tail.reserve(n);
+    for (std::size_t t = 0; t < n; t += chunk) {
+      const std::size_t m = std::min(chunk, n - t);
+      runner.run_layer(il, static_cast<std::int32_t>(t), m, hidden.data() + t * c.n_embd, attention);
+      throw_if_left_out();
+      trim_sliding(il);
+      progress.n_done += m;
+      progress.fraction = static_cast<double>(progress.n_done) / static_cast<double>(progress.n_total);
+      // The last word comes after the last layer was dealt with.
+      if (control.progress && progress.n_done < progress.n_total) control.progress(progress);
+    }
+    if (!sliding) layer_done(il, queries);
+  }
+  attention.observe(nullptr, 0);
+  logits.resize(c.n_vocab);
+  runner.compute_logits(hidden.data() + (n - 1) * c.n_embd, 1, logits.data());
+  if (control.progress) control.progress(progress);
+}
+
+void Session::Impl::prefill(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
+                            const LayerDone& layer_done) {
+  if (n_positions != 0)
+    throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", n_positions,
+                                                    " tokens; reset it before another prompt"));
+  check_room(tokens.size());
+  runner.set_cancel(control.cancel);
+  attention.set_cancel(control.cancel);
+  try {
+    run_layer_major(tokens, n_observe, control, layer_done);
+  } catch (...) {
+    clear();
+    attention.take_cancelled();
+    throw;
+  }
+  n_positions = tokens.size();
+}
+
+void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control) {
+  check_room(tokens.size());
+  if (n_logits > tokens.size())
+    throw Error(ErrorCode::kInvalidArgument, concat("logits of ", n_logits, " tokens wanted, ", tokens.size(), " given"));
+  runner.set_cancel(control.cancel);
+  attention.set_cancel(control.cancel);
+  const std::size_t n_vocab = config().n_vocab;
+  const std::size_t chunk = runner.chunk_tokens();
+  std::vector<float> rows(n_logits * n_vocab);
+  std::size_t n_rows = 0;
+  std::vector<std::size_t> sizes;
+  for (const LayerCache& layer : layers) sizes.push_back(layer.tail.size());
+  try {
+    for (std::size_t t = 0; t < tokens.size(); t += chunk) {
+      const std::size_t m = std::min(chunk, tokens.size() - t);
+      const std::size_t first_wanted = std::max(t, tokens.size() - n_logits);
+      const std::size_t wanted = t + m > first_wanted ? t + m - first_wanted : 0;
+      runner.run(tokens.subspan(t, m), static_cast<std::int32_t>(n_positions + t), attention, wanted,
+                 rows.data() + n_rows * n_vocab);
+      throw_if_left_out();
+      n_rows += wanted;
+      if (control.progress)
+        control.progress({static_cast<double>(t + m) / static_cast<double>(tokens.size()), t + m, tokens.size()});
+    }
+  } catch (...) {
+    // Nothing was trimmed yet, so the tails can go back.
+    for (std::size_t il = 0; il < layers.size(); ++il)
+      layers[il].tail.truncate(std::min(sizes[il], layers[il].tail.size()));
+    attention.take_cancelled();
+    throw;
+  }
+  logits.swap(rows);
+  n_positions += tokens.size();
+  is_dense_prompt = false;
+  observed.clear();
+  // Dropping rows moves the rest, so it waits until half of the tail is out of sight.
+  for (std::size_t il = 0; il < layers.size(); ++il)
+    if (layers[il].tail.size() >= 2 * config().window) trim_sliding(il);
+}
+
+Session::Session(std::shared_ptr<const Engine> engine) : impl_(std::make_unique<Impl>(std::move(engine))) {}
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+
+void Session::prefill(std::span<const Token> tokens, std::size_t observe, const CallControl& control) {
+  Impl& impl = *impl_;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<ObservedQueries> kept(impl.config().n_layers);
+  impl.prefill(tokens, observe, control,
+               [&](std::size_t layer, ObservedQueries& queries) { kept[layer] = std::move(queries); });
+  impl.observed = std::move(kept);
+  impl.is_dense_prompt = true;
+  impl.prefill_ms = milliseconds_since(start);
+  impl.compress_ms = 0;
+}
+
+CompressionReport Session::compress(const CondenseRequest& request, const CallControl& control) {
+  Impl& impl = *impl_;
+  if (!impl.is_dense_prompt)
+    throw Error(ErrorCode::kInvalidArgument, "only a prompt that was just read can be compressed: call prefill first");
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::size_t> indices = impl.engine->compressible_indices();
+  Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(), impl.n_positions,
+                      request.seed, sliding_bytes());
+  std::vector<std::shared_ptr<const FrozenLayer>> frozen;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::size_t il = indices[i];
+    const std::size_t captured = impl.observed[il].n_tokens;
+    if (captured < std::min(condenser.queries_needed(), impl.n_positions))
+      throw Error(ErrorCode::kInvalidArgument, concat("the method reads the last ", condenser.queries_needed(),
+                                                      " queries but prefill kept ", captured));
+    frozen.push_back(std::make_shared<const FrozenLayer>(condenser.condense_layer(
+        i, impl.layers[il].tail, impl.observed[il], impl.engine->backend(), control.cancel)));
+    if (control.progress) {
+      const auto done = static_cast<double>(i + 1) / static_cast<double>(indices.size());
+      control.progress({done, i + 1, indices.size()});
+    }
+  }
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    impl.layers[indices[i]].frozen = std::move(frozen[i]);
+    impl.layers[indices[i]].tail = TailRows(impl.shape(), static_cast<std::int32_t>(impl.n_positions));
+  }
+  impl.observed.clear();
+  impl.is_dense_prompt = false;
+  impl.compress_ms = milliseconds_since(start);
+  return condenser.report();
+}
+
+CompressionReport Session::condense(std::span<const Token> tokens, const CondenseRequest& request,
+                                    const CallControl& control) {
+  Impl& impl = *impl_;
+  impl.check_room(tokens.size());
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::size_t> indices = impl.engine->compressible_indices();
+  const ModelConfig& c = impl.config();
+  const std::size_t sliding_rows = std::min(tokens.size(), c.window);
+  const std::size_t n_sliding = c.n_layers - indices.size();
+  Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(), tokens.size(),
+                      request.seed, n_sliding * sliding_rows * c.n_kv_heads * impl.shape().row_pair_bytes());
+  std::size_t next = 0;
+  double compress_ms = 0;
+  impl.prefill(tokens, condenser.queries_needed(), control, [&](std::size_t layer, ObservedQueries& queries) {
+    const auto layer_start = std::chrono::steady_clock::now();
+    LayerCache& cache = impl.layers[layer];
+    cache.frozen = std::make_shared<const FrozenLayer>(
+        condenser.condense_layer(next++, cache.tail, queries, impl.engine->backend(), control.cancel));
+    // The rows' memory moves on to the next compressible layer.
+    TailRows rows = std::move(cache.tail);
+    cache.tail = TailRows(impl.shape(), static_cast<std::int32_t>(tokens.size()));
+    rows.truncate(0);
+    if (next < indices.size()) impl.layers[indices[next]].tail = std::move(rows);
+    compress_ms += milliseconds_since(layer_start);
+  });
+  impl.compress_ms = compress_ms;
+  impl.prefill_ms = milliseconds_since(start) - compress_ms;
+  return condenser.report();
+}
+
+std::span<const float> Session::extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control) {
+  impl_->extend(tokens, n_logits, control);
+  return impl_->logits;
+}
+
+std::span<const float> Session::last_logits() const { return impl_->last_row(); }
+
+Session Session::fork() const {
+  auto copy = std::make_unique<Impl>(impl_->engine);
+  copy->layers = impl_->layers;
+  copy->n_positions = impl_->n_positions;
+  copy->logits = impl_->logits;
+  copy->observed = impl_->observed;
+  copy->is_dense_prompt = impl_->is_dense_prompt;
+  copy->prefill_ms = impl_->prefill_ms;
+  copy->compress_ms = impl_->compress_ms;
+  return Session(std::move(copy));
+}
+
+void Session::reset() { impl_->clear(); }
+
+std::size_t Session::next_position() const { return impl_->n_positions; }
+
+std::size_t Session::sliding_bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t il = 0; il < impl_->layers.size(); ++il)
+    if (impl_->config().is_sliding[il]) bytes += impl_->layers[il].tail.used_bytes();
+  return bytes;
+}
+
+std::size_t Session::kv_bytes() const {
+  std::size_t bytes = 0;
+  for (const LayerCache& layer : impl_->layers)
+    bytes += layer.tail.used_bytes() + (layer.frozen ? layer.frozen->bytes() : 0);
+  return bytes;
+}
+
+std::size_t Session::kv_bytes_full() const {
+  const ModelConfig& c = impl_->config();
+  std::size_t rows = 0;
+  for (std::size_t il = 0; il < c.n_layers; ++il)
+    rows += c.is_sliding[il] ? std::min(c.window, impl_->n_positions) : impl_->n_positions;
+  return rows * c.n_kv_heads * impl_->shape().row_pair_bytes();
+}
+
+double Session::prefill_ms() const { return impl_->prefill_ms; }
+double Session::compress_ms() const { return impl_->compress_ms; }
+const std::shared_ptr<const Engine>& Session::engine() const { return impl_->engine; }
+const FrozenLayer* Session::frozen_layer(std::size_t layer) const { return impl_->layers[layer].frozen.get(); }
+const TailRows& Session::tail(std::size_t layer) const { return impl_->layers[layer].tail; }
+
+const ObservedQueries& Session::observed(std::size_t layer) const {
+  PRECIS_CHECK(layer < impl_->observed.size(), layer, " of ", impl_->observed.size());
+  return impl_->observed[layer];
+}
+
+}  // namespace precis
