@@ -7,7 +7,7 @@ if(NOT app_sources)
 endif()
 add_executable(precis ${app_sources})
 precis_own(precis)
-target_link_libraries(precis PRIVATE precis_engine precis_methods CLI11::CLI11 precis::vendor)
+target_link_libraries(precis PRIVATE precis_eval precis_methods CLI11::CLI11 precis::vendor precis_hash)
 target_compile_definitions(precis PRIVATE PRECIS_VERSION="${PROJECT_VERSION}")
 
 file(GLOB capi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/capi/*.cpp)

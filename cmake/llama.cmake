@@ -70,3 +70,8 @@ target_link_libraries(precis_jinja PRIVATE precis_llama)
 add_library(precis_vendor INTERFACE)
 add_library(precis::vendor ALIAS precis_vendor)
 target_include_directories(precis_vendor SYSTEM INTERFACE ${llama_common}/vendor)
+
+# SHA-256, vendored by llama.cpp too.
+add_library(precis_hash STATIC ${llama_common}/vendor/hash/sha256/sha256.c)
+target_include_directories(precis_hash SYSTEM PUBLIC ${llama_common}/vendor PRIVATE ${llama_common}/vendor/hash)
+target_compile_options(precis_hash PRIVATE -w)

@@ -10,6 +10,7 @@ set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "Relative, so that an installed tree can
 
 find_package(GTest QUIET)
 option(PRECIS_TESTS "Build the tests (needs GoogleTest)" ${GTest_FOUND})
+option(PRECIS_BENCH "Build the micro-benchmarks (needs Google Benchmark)" OFF)
 option(PRECIS_TIDY "Run clang-tidy on the files of src while compiling them" OFF)
 set(PRECIS_SANITIZE "" CACHE STRING "Sanitizers for Precis' own code, e.g. address,undefined")
 set(PRECIS_LLAMA_PREFIX "" CACHE PATH "Installed llama.cpp; empty: what 'make setup' prepared")

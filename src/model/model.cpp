@@ -10,6 +10,8 @@
 
 namespace precis {
 
+ModelConfig read_model_config(const std::string& path) { return read_config(GgufFile(path)); }
+
 Model::Model() = default;
 Model::~Model() = default;
 

@@ -19,6 +19,9 @@ class Tokenizer;
 class ChatTemplate;
 struct Weights;
 
+// The configuration alone, without weights or tokenizer. Throws like Model::load.
+ModelConfig read_model_config(const std::string& path);
+
 class Model {
  public:
   // Maps the file and prepares the weights for the backend. Throws Error: kIo (cannot be read), kFormat (not a

@@ -122,6 +122,11 @@ class Loader {
   // The first buffer type on which the backend can run the operation that will use the tensor.
   std::size_t choose_type(const GgufFile::Tensor& source, Use use) const {
     if (use == Use::kVector) return types_.size();
+    // The backend says yes to integers and f64 too, and then crashes on them.
+    const bool is_float = source.type == GGML_TYPE_F32 || source.type == GGML_TYPE_F16 || source.type == GGML_TYPE_BF16;
+    if (!is_float && !ggml_is_quantized(source.type))
+      throw Error(ErrorCode::kUnsupported, concat("tensor '", source.name, "' is ", ggml_type_name(source.type),
+                                                  "; Precis needs a float or quantised type there"));
     ggml_context_ptr context(ggml_init({ggml_tensor_overhead() * 8, nullptr, true}));
     ggml_tensor* weight = ggml_new_tensor_2d(context.get(), source.type, source.ne[0], source.ne[1]);
     ggml_tensor* op = use == Use::kLookup

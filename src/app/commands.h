@@ -1,0 +1,15 @@
+// The subcommands of `precis`, one file each. Each adds its options to the parser and returns what runs it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace precis::app {
+
+using Command = std::function<void()>;
+
+Command add_run(CLI::App& parent);
+Command add_methods(CLI::App& parent);
+Command add_inspect(CLI::App& parent);
+
+}  // namespace precis::app

@@ -1,0 +1,96 @@
+#include "app/run_result.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/text_file.h"
+
+namespace precis::app {
+namespace {
+
+double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+double percent(std::size_t part, std::size_t whole) {
+  return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+[[gnu::format(printf, 2, 3)]] void append_line(std::string& out, const char* format, ...) {
+  char line[512];
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  out += line;
+  out += '\n';
+}
+
+}  // namespace
+
+std::string to_json(const RunResult& r) {
+  nlohmann::ordered_json out;
+  out["answer"] = r.answer;
+  out["method"] = r.report.method;
+  out["keep"] = r.report.keep;
+  out["n_prompt"] = r.n_condensed + r.n_question;
+  out["n_condensed"] = r.n_condensed;
+  out["n_question"] = r.n_question;
+  out["n_answer"] = r.n_answer;
+  out["next_position"] = r.next_position;
+  out["kv_bytes_full"] = r.kv_bytes_full;
+  out["kv_bytes"] = r.kv_bytes;
+  out["entries_per_layer_head"] = r.report.entries;
+  out["n_routed"] = r.report.n_routed;
+  out["n_dropped"] = r.report.n_dropped;
+  out["n_floored"] = r.report.n_floored;
+  out["prefill_ms"] = r.prefill_ms;
+  out["compress_ms"] = r.compress_ms;
+  out["question_ms"] = r.question_ms;
+  out["decode_tokens_per_s"] = r.decode_tokens_per_s;
+  out["loaded_bytes"] = r.loaded_bytes;
+  out["peak_bytes"] = r.peak_bytes;
+  if (r.report.skipped) out["skipped"] = *r.report.skipped;
+  else out["skipped"] = nullptr;
+  out["seed"] = r.seed;
+  out["threads"] = r.threads;
+  out["model_sha256"] = sha256_of_file(r.model_path);
+  if (r.full) {
+    out["full"] = {{"answer", r.full->answer},
+                   {"kv_bytes", r.full->kv_bytes},
+                   {"prefill_ms", r.full->prefill_ms},
+                   {"n_continuation", r.full->n_continuation},
+                   {"mean_kl", r.full->mean_kl},
+                   {"max_kl", r.full->max_kl},
+                   {"same_top", r.full->same_top},
+                   {"full_token_ms", r.full->full_token_ms},
+                   {"condensed_token_ms", r.full->condensed_token_ms}};
+  }
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string to_text(const RunResult& r) {
+  std::string out;
+  append_line(out, "method      %s", r.report.method.c_str());
+  append_line(out, "prompt      %zu tokens condensed, then %zu of the question; next position %zu", r.n_condensed,
+              r.n_question, r.next_position);
+  if (r.report.skipped) append_line(out, "skipped     %s", r.report.skipped->c_str());
+  append_line(out, "KV cache    %.1f MiB -> %.1f MiB (%.1f %% kept, %.1f %% removed)", mebibytes(r.kv_bytes_full),
+              mebibytes(r.kv_bytes), percent(r.kv_bytes, r.kv_bytes_full),
+              100.0 - percent(r.kv_bytes, r.kv_bytes_full));
+  append_line(out, "prefill     %.0f ms (%.0f tokens/s), compression %.0f ms (%.1f %% of the prefill)", r.prefill_ms,
+              1000.0 * static_cast<double>(r.n_condensed) / r.prefill_ms, r.compress_ms,
+              100.0 * r.compress_ms / r.prefill_ms);
+  append_line(out, "decode      %.1f tokens/s (%zu tokens)", r.decode_tokens_per_s, r.n_answer);
+  append_line(out, "memory      %.1f MiB at the peak, %.1f MiB of it over the loaded model", mebibytes(r.peak_bytes),
+              mebibytes(r.peak_bytes - std::min(r.peak_bytes, r.loaded_bytes)));
+  if (!r.full) return out;
+  const FullCacheComparison& f = *r.full;
+  append_line(out, "against the full cache, decoding the same %zu tokens in turns:", f.n_continuation);
+  append_line(out, "  speed     %.2f ms a token, full %.2f ms: %.2f times as fast", f.condensed_token_ms,
+              f.full_token_ms, f.full_token_ms / f.condensed_token_ms);
+  append_line(out, "  KL        %.4f nats a token on average, %.4f at most; same top token %.1f %%", f.mean_kl, f.max_kl,
+              100.0 * f.same_top);
+  return out;
+}
+
+}  // namespace precis::app

@@ -1,0 +1,62 @@
+#include "app/text_file.h"
+
+extern "C" {
+#include <hash/sha256/sha256.h>
+}
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace precis::app {
+namespace {
+
+void read_blocks(const std::string& path, const std::function<void(const char*, std::size_t)>& take) {
+  if (std::filesystem::is_directory(path))
+    throw Error(ErrorCode::kIo, concat("'", path, "' is a directory, not a file"));
+  const bool standard_input = path == "-";
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(standard_input ? stdin : std::fopen(path.c_str(), "rb"),
+                                                       standard_input ? [](std::FILE*) { return 0; } : std::fclose);
+  if (!file) throw Error(ErrorCode::kIo, concat("cannot open '", path, "': ", std::strerror(errno)));
+  std::vector<char> block(1 << 20);
+  while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get())) take(block.data(), n);
+  if (std::ferror(file.get()) != 0)
+    throw Error(ErrorCode::kIo, concat("cannot read '", path, "': ", std::strerror(errno)));
+}
+
+}  // namespace
+
+TextFile read_text_file(const std::string& path) {
+  TextFile out;
+  Utf8Assembler characters;
+  read_blocks(path, [&](const char* data, std::size_t n) { out.text += characters.push({data, n}); });
+  out.text += characters.finish();
+  out.n_replaced = characters.n_replaced();
+  return out;
+}
+
+std::string sha256_of_file(const std::string& path) {
+  sha256_t state;
+  sha256_init(&state);
+  read_blocks(path, [&](const char* data, std::size_t n) {
+    sha256_update(&state, reinterpret_cast<const unsigned char*>(data), n);
+  });
+  unsigned char digest[SHA256_DIGEST_SIZE];
+  sha256_final(&state, digest);
+  std::string text;
+  for (const unsigned char byte : digest) {
+    constexpr const char* kHex = "0123456789abcdef";
+    text += kHex[byte >> 4];
+    text += kHex[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace precis::app

@@ -1,0 +1,84 @@
+#include "engine/prompt.h"
+
+#include "base/error.h"
+
+namespace precis {
+namespace {
+
+std::string stripped(const std::string& text) {
+  constexpr const char* kSpace = " \t\r\n\f\v";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+void append(std::vector<Token>& to, const std::vector<Token>& tokens) {
+  to.insert(to.end(), tokens.begin(), tokens.end());
+}
+
+// The message as the template shows it, with the document and the question in parts of their own.
+struct CutPrompt {
+  std::vector<PromptPart> context;
+  std::vector<PromptPart> question;
+};
+
+// Finds where the question begins among the template's parts: the end of the last input part that holds it.
+CutPrompt cut(const std::vector<PromptPart>& parts, const std::string& question) {
+  CutPrompt out;
+  std::size_t last_input = parts.size();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].is_input && parts[i].text.ends_with(question)) last_input = i;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (question.empty() || last_input == parts.size() || i < last_input) {
+      out.context.push_back(parts[i]);
+    } else if (i == last_input) {
+      std::string before = parts[i].text.substr(0, parts[i].text.size() - question.size());
+      if (!before.empty()) out.context.push_back({std::move(before), true});
+      out.question.push_back({question, true});
+    } else {
+      out.question.push_back(parts[i]);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document, const std::string& question,
+                              bool use_template) {
+  const std::string text = stripped(document);
+  const std::string asked = stripped(question);
+  if (text.empty() && asked.empty())
+    throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give a document (-f) or a question (-p) with some text");
+  const std::string separator = "\n\n";
+  const bool both = !text.empty() && !asked.empty();
+  const std::string tail = both ? separator + asked : "";
+
+  PreparedPrompt prompt;
+  const ChatTemplate* chat = use_template ? engine.model().chat_template() : nullptr;
+  std::vector<PromptPart> parts;
+  if (chat != nullptr) {
+    const std::string content = both ? text + tail : text + asked;
+    parts = chat->render({{"user", content}}, /*add_generation_prompt=*/true);
+    prompt.used_template = true;
+  } else {
+    parts.push_back({both ? text + tail : text + asked, true});
+    if (!asked.empty()) parts.push_back({"\n", false});
+  }
+  const CutPrompt pieces = cut(parts, tail);
+
+  const Tokenizer& tokenizer = engine.tokenizer();
+  const std::string bos = tokenizer.bos_text();
+  bool add_bos = tokenizer.adds_bos() && !(chat != nullptr && !bos.empty() && parts.front().text.starts_with(bos));
+  const auto encode = [&](const std::vector<PromptPart>& from, std::vector<Token>& to) {
+    for (const PromptPart& part : from) {
+      append(to, tokenizer.tokenize(part.text, add_bos, !part.is_input));
+      add_bos = false;
+    }
+  };
+  encode(pieces.context, prompt.context);
+  encode(pieces.question, prompt.question);
+  return prompt;
+}
+
+}  // namespace precis
