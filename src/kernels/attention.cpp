@@ -70,9 +70,14 @@ inline Span seen_by_rows(const Tile& tile, std::size_t start, std::size_t first,
   return seen_in_block(tile.visible + first_token, last_token - first_token + 1, start);
 }
 
+// Logits of rows [first_row, first_row + n_rows) over a block, [n_rows, kBlock] in work.logits;
+// largest [n_rows] gets the largest of each row. Returns the columns computed; hidden ones are
+// -inf.
 template <class E>
-HWY_INLINE void multiply_keys(const Tile& tile, const Workspace& work, const Block<E>& block,
-                              std::size_t first_row, std::size_t n_rows, Span computed) {
+HWY_INLINE Span score_rows(const Tile& tile, const Workspace& work, const Block<E>& block,
+                           const LogitRule& rule, std::size_t first_row, std::size_t n_rows,
+                           Span seen, float* largest) {
+  const Span computed = whole_panels(seen);
   Product<E> product;
   product.a = work.queries + first_row * tile.head_dim;
   product.a_stride = tile.head_dim;
@@ -81,23 +86,24 @@ HWY_INLINE void multiply_keys(const Tile& tile, const Workspace& work, const Blo
   product.c = work.logits;
   product.c_stride = kBlock;
   multiply(product, n_rows, computed.first, computed.last);
+  for (std::size_t i = 0; i < n_rows; ++i) {
+    Span own = seen_in_block(tile.visible[(first_row + i) / tile.group], block.start);
+    if (own.empty()) own = {computed.last, computed.last};
+    largest[i] = finish_logits(rule, block.bias, own, computed, work.logits + i * kBlock);
+  }
+  return computed;
 }
 
 template <class E>
-void attend_rows(const Tile& tile, const Workspace& work, const Block<E>& block,
-                 const LogitRule& rule, std::size_t first_row, std::size_t n_rows,
-                 const StateView& state) {
+HWY_INLINE void attend_rows(const Tile& tile, const Workspace& work, const Block<E>& block,
+                            const LogitRule& rule, std::size_t first_row, std::size_t n_rows,
+                            const StateView& state) {
   const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
   if (seen.empty()) return;
-  const Span computed = whole_panels(seen);
-  multiply_keys(tile, work, block, first_row, n_rows, computed);
-  for (std::size_t i = 0; i < n_rows; ++i) {
-    const std::size_t r = first_row + i;
-    float* z = work.logits + i * kBlock;
-    const Span own = seen_in_block(tile.visible[r / tile.group], block.start);
-    const float largest = finish_logits(rule, block.bias, own, computed, z);
-    work.keep[i] = fold_row(largest, computed, z, state.max[r], state.sum[r]);
-  }
+  float largest[kMaxRows];
+  const Span computed = score_rows(tile, work, block, rule, first_row, n_rows, seen, largest);
+  fold_rows(n_rows, largest, computed, work.logits, state.max + first_row, state.sum + first_row,
+            work.keep);
   Product<E> product;
   product.a = work.logits + seen.first;
   product.a_stride = kBlock;
@@ -121,7 +127,10 @@ HWY_INLINE void for_each_block(const Tile& tile, const EntryView& entries, const
     begin = std::min<std::size_t>(begin, tile.visible[t].first);
     end = std::max<std::size_t>(end, tile.visible[t].last);
   }
-  const std::size_t step = sizeof(E) == sizeof(Half) ? kMaxRows : kGroupRows;
+  // Groups of equal size: one row alone is too few independent sums to keep the units busy.
+  const std::size_t most = sizeof(E) == sizeof(Half) ? kMaxRows : kGroupRows;
+  const std::size_t n_groups = (tile.n_rows() + most - 1) / most;
+  const std::size_t step = (tile.n_rows() + n_groups - 1) / n_groups;
   Block<E> block;
   for (std::size_t start = begin / kBlock * kBlock; start < end; start += kBlock) {
     const Span seen = seen_in_block(tile.visible, tile.n_tokens, start);
@@ -171,15 +180,10 @@ struct MeasureVisitor {
   void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
     const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
     if (seen.empty()) return;
-    const Span computed = whole_panels(seen);
-    multiply_keys(tile, work, block, first_row, n_rows, computed);
-    for (std::size_t i = 0; i < n_rows; ++i) {
-      const std::size_t r = first_row + i;
-      float* z = work.logits + i * kBlock;
-      const Span own = seen_in_block(tile.visible[r / tile.group], block.start);
-      const float largest = finish_logits(rule, block.bias, own, computed, z);
-      fold_row(largest, computed, z, work.row_max[r], work.row_sum[r]);
-    }
+    float largest[kMaxRows];
+    const Span computed = score_rows(tile, work, block, rule, first_row, n_rows, seen, largest);
+    fold_rows(n_rows, largest, computed, work.logits, work.row_max + first_row,
+              work.row_sum + first_row, work.keep);
   }
 };
 
@@ -193,17 +197,14 @@ struct MassVisitor {
   void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
     const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
     if (seen.empty()) return;
-    const Span computed = whole_panels(seen);
-    multiply_keys(tile, work, block, first_row, n_rows, computed);
+    float largest[kMaxRows];
+    const Span computed = score_rows(tile, work, block, rule, first_row, n_rows, seen, largest);
     for (std::size_t i = 0; i < n_rows; ++i) {
-      const std::size_t r = first_row + i;
-      const Span own = seen_in_block(tile.visible[r / tile.group], block.start);
-      if (own.empty() || work.row_max[r] == kMinusInfinity) continue;
+      if (largest[i] == kMinusInfinity) continue;
       float* p = work.logits + i * kBlock;
-      finish_logits(rule, block.bias, own, computed, p);
-      exponentiate(work.row_max[r], computed, p);
-      const float share = 1.0f / work.row_sum[r];
-      for (std::size_t j = own.first; j < own.last; ++j) mass[block.start + j] += p[j] * share;
+      exponentiate(work.row_max[first_row + i], computed, p);
+      const float share = 1.0f / work.row_sum[first_row + i];
+      for (std::size_t j = seen.first; j < seen.last; ++j) mass[block.start + j] += p[j] * share;
     }
   }
 };

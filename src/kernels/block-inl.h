@@ -180,58 +180,64 @@ inline void prepare_block(const EntryView& entries, std::size_t head_dim, std::s
 HWY_INLINE float finish_logits(const LogitRule& rule, const float* bias, Span seen, Span computed,
                                float* z) {
   const FloatTag d;
-  const hn::RebindToSigned<FloatTag> di;
-  const auto hidden = hn::Set(d, kMinusInfinity);
-  const auto first = hn::Set(di, static_cast<std::int32_t>(seen.first));
-  const auto last = hn::Set(di, static_cast<std::int32_t>(seen.last));
-  const bool edge = seen.first != computed.first || seen.last != computed.last;
   const bool capped = rule.softcap != 0.0f;
   const auto scale = hn::Set(d, capped ? rule.scale / rule.softcap : rule.scale);
   const auto cap = hn::Set(d, rule.softcap);
-  auto largest = hidden;
   for (std::size_t c = computed.first; c < computed.last; c += kLanes) {
+    const auto x = hn::LoadU(d, z + c);
     const auto b = hn::LoadU(d, bias + c);
-    auto x = hn::LoadU(d, z + c);
-    x = capped ? hn::MulAdd(tanh(d, hn::Mul(x, scale)), cap, b) : hn::MulAdd(x, scale, b);
-    if (edge) {
-      const auto at = hn::Iota(di, static_cast<std::int32_t>(c));
-      const auto visible =
-          hn::AndNot(hn::VecFromMask(di, hn::Lt(at, first)), hn::VecFromMask(di, hn::Lt(at, last)));
-      x = hn::IfThenElse(hn::MaskFromVec(hn::BitCast(d, visible)), x, hidden);
-    }
-    largest = hn::Max(largest, x);
-    hn::StoreU(x, d, z + c);
+    const auto logit =
+        capped ? hn::MulAdd(tanh(d, hn::Mul(x, scale)), cap, b) : hn::MulAdd(x, scale, b);
+    hn::StoreU(logit, d, z + c);
   }
+  std::fill(z + computed.first, z + seen.first, kMinusInfinity);
+  std::fill(z + seen.last, z + computed.last, kMinusInfinity);
+  auto largest = hn::Set(d, kMinusInfinity);
+  for (std::size_t c = computed.first; c < computed.last; c += kLanes)
+    largest = hn::Max(largest, hn::LoadU(d, z + c));
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-// z <- exp(z - max), returns the sum.
+// z <- exp(z - max), returns the sum. Two vectors at a time: the exponential is one long chain of
+// dependent instructions. Panels are an even number of vectors.
 HWY_INLINE float exponentiate(float max, Span computed, float* z) {
   const FloatTag d;
   const auto m = hn::Set(d, max);
-  auto sum = hn::Zero(d);
-  for (std::size_t c = computed.first; c < computed.last; c += kLanes) {
-    const auto p = exp_nonpositive(d, hn::Sub(hn::LoadU(d, z + c), m));
-    sum = hn::Add(sum, p);
-    hn::StoreU(p, d, z + c);
+  auto sum0 = hn::Zero(d);
+  auto sum1 = hn::Zero(d);
+  for (std::size_t c = computed.first; c < computed.last; c += 2 * kLanes) {
+    const auto p0 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, z + c), m));
+    const auto p1 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, z + c + kLanes), m));
+    sum0 = hn::Add(sum0, p0);
+    sum1 = hn::Add(sum1, p1);
+    hn::StoreU(p0, d, z + c);
+    hn::StoreU(p1, d, z + c + kLanes);
   }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
 }
 
-// One step of the online softmax: z becomes probabilities relative to the new maximum. Returns the
-// factor that brings earlier sums to that maximum.
-HWY_INLINE float fold_row(float block_max, Span computed, float* z, float& max, float& sum) {
-  if (block_max == kMinusInfinity) {  // nothing visible: exp(-inf - -inf) must not be formed
-    std::fill(z + computed.first, z + computed.last, 0.0f);
-    return 1.0f;
+// What exp is taken relative to. A row that has seen nothing has maximum -inf; relative to 0 its
+// hidden logits give exp(-inf) = 0, where -inf - -inf would give NaN.
+HWY_INLINE float reference_of(float max) { return max == kMinusInfinity ? 0.0f : max; }
+
+// One step of the online softmax of n_rows <= kMaxRows rows: logits z [n_rows, kBlock], whose
+// largest per row is given, become probabilities relative to the new maximum. keep [kMaxRows] gets
+// the factors that bring earlier sums to that maximum.
+HWY_INLINE void fold_rows(std::size_t n_rows, const float* largest, Span computed, float* z,
+                          float* max, float* sum, float* keep) {
+  const hn::CappedTag<float, kMaxRows> d;
+  float change[kMaxRows] = {};
+  float added[kMaxRows];
+  for (std::size_t i = 0; i < n_rows; ++i) {
+    const float new_max = std::max(max[i], largest[i]);
+    change[i] = max[i] - reference_of(new_max);
+    max[i] = new_max;
   }
-  const hn::CappedTag<float, 4> d;
-  const float new_max = std::max(max, block_max);
-  const float keep = hn::GetLane(exp_nonpositive(d, hn::Set(d, max - new_max)));
-  const float added = exponentiate(new_max, computed, z);
-  sum = hn::GetLane(hn::MulAdd(hn::Set(d, sum), hn::Set(d, keep), hn::Set(d, added)));
-  max = new_max;
-  return keep;
+  for (std::size_t i = 0; i < kMaxRows; i += hn::Lanes(d))
+    hn::StoreU(exp_nonpositive(d, hn::LoadU(d, change + i)), d, keep + i);
+  for (std::size_t i = 0; i < n_rows; ++i)
+    added[i] = exponentiate(reference_of(max[i]), computed, z + i * kBlock);
+  for (std::size_t i = 0; i < n_rows; ++i) sum[i] = std::fma(sum[i], keep[i], added[i]);
 }
 
 }  // namespace HWY_NAMESPACE
