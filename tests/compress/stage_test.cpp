@@ -1,0 +1,118 @@
+#include "compress/stage.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "compress/layer_case.h"
+
+namespace precis {
+namespace {
+
+using test::LayerCase;
+using test::make_layer;
+using test::Pattern;
+
+LayerCase layer_of(std::size_t n, std::size_t group, float softcap = 0) {
+  return make_layer({{2, 16}, group, {0.25f, softcap}}, n, Pattern::kRandom, 7);
+}
+
+TEST(HeadView, WindowMassIsTheReferenceAttention) {
+  for (const std::size_t group : {1u, 3u})
+    for (const std::size_t window : {1u, 7u, 8u, 9u, 32u, 40u, 500u})
+      for (const float softcap : {0.0f, 2.0f}) {
+        const LayerCase layer = layer_of(40, group, softcap);
+        const std::size_t used = std::min<std::size_t>(window, 40);
+        for (std::size_t h = 0; h < 2; ++h) {
+          HeadView head = test::view_head(layer, h);
+          const std::span<const float> mass = head.window_mass(window);
+          const std::vector<float> rows = test::query_rows(layer, h, 40 - used);
+          const std::vector<Visible> visible = test::causal(40 - used, 40);
+          std::vector<double> expected(40);
+          reference::attention_mass({rows.data(), used, group, 16, group * 16}, layer.dense.head(h),
+                                    layer.shape.rule, visible.data(), expected.data());
+          ASSERT_EQ(mass.size(), 40u);
+          double total = 0;
+          for (std::size_t j = 0; j < 40; ++j) {
+            EXPECT_NEAR(static_cast<double>(mass[j]), expected[j], 1e-4 * expected[j] + 1e-6);
+            total += static_cast<double>(mass[j]);
+          }
+          EXPECT_NEAR(total, static_cast<double>(used * group), 1e-3);
+        }
+      }
+}
+
+TEST(HeadView, ReadsTheLastQueriesOfALargerOrSmallerCapture) {
+  const LayerCase layer = layer_of(40, 2);
+  HeadView all = test::view_head(layer, 1);
+  // The same last 10 queries, captured on their own.
+  std::vector<Half> queries;
+  for (std::size_t g = 0; g < 2; ++g)
+    for (std::size_t t = 30; t < 40; ++t)
+      queries.insert(queries.end(), all.query(g, t), all.query(g, t) + 16);
+  HeadView few = test::view_head(layer, 1);
+  few.n_queries = 10;
+  few.queries = queries.data();
+  const std::span<const float> a = all.window_mass(10);
+  const std::span<const float> b = few.window_mass(10);
+  EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+}
+
+TEST(HeadView, RemembersEachWindow) {
+  const LayerCase layer = layer_of(40, 2);
+  HeadView head = test::view_head(layer, 0);
+  const std::span<const float> small = head.window_mass(4);
+  const std::vector<float> before(small.begin(), small.end());
+  for (std::size_t window = 5; window < 30; ++window) head.window_mass(window);
+  EXPECT_EQ(head.window_mass(4).data(), small.data());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), small.begin()));
+  EXPECT_EQ(head.window_mass(40).data(), head.window_mass(4000).data());
+}
+
+TEST(HeadView, ValueNorms) {
+  const LayerCase layer = layer_of(40, 2);
+  HeadView head = test::view_head(layer, 1);
+  const std::span<const float> norms = head.value_norms();
+  ASSERT_EQ(norms.size(), 40u);
+  for (std::size_t j = 0; j < 40; ++j) {
+    double sum = 0;
+    for (std::size_t c = 0; c < 16; ++c) {
+      const double x = static_cast<double>(to_float(head.entries.values[j * 16 + c]));
+      sum += x * x;
+    }
+    EXPECT_NEAR(static_cast<double>(norms[j]), std::sqrt(sum), 1e-5 * std::sqrt(sum));
+  }
+}
+
+TEST(HeadView, WindowPassStopsWhenCancelled) {
+  const LayerCase layer = layer_of(40, 2);
+  CancelFlag cancel{true};
+  HeadView head = test::view_head(layer, 1);
+  head.cancel = &cancel;
+  try {
+    head.window_mass(8);
+    FAIL() << "not cancelled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+  }
+}
+
+TEST(HeadViewDeathTest, TooFewQueriesAreABug) {
+  const LayerCase layer = layer_of(40, 2);
+  HeadView head = test::view_head(layer, 1);
+  head.n_queries = 10;
+  EXPECT_DEATH(head.window_mass(11), "check failed");
+}
+
+TEST(Protection, CountsAndCovers) {
+  for (std::size_t n = 1; n < 12; ++n)
+    for (std::size_t sinks = 0; sinks < 6; ++sinks)
+      for (std::size_t recent = 0; recent < 6; ++recent) {
+        const Protection protection{sinks, recent};
+        std::size_t covered = 0;
+        for (std::size_t t = 0; t < n; ++t) covered += protection.covers(t, n) ? 1 : 0;
+        EXPECT_EQ(covered, protection.count(n)) << n << " " << sinks << " " << recent;
+      }
+}
+
+}  // namespace
+}  // namespace precis
