@@ -19,10 +19,10 @@ TEXT := /usr/share/common-licenses/GPL-3
 QUESTION := What must you do if you convey a modified version of the work?
 
 SOURCES = $(shell find src include tests bench -name '*.cpp' -o -name '*.h' -o -name '*.c' -o -name '*.inl')
-CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14 clang-format))
+CLANG_FORMAT ?= $(firstword $(wildcard /usr/bin/clang-format-14) clang-format)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build models demo test format format-check lint tidy install clean
+.PHONY: help setup build models demo test format format-check lint tidy bench install clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -61,6 +61,11 @@ lint:  ## the checks on structure: layers, sizes, names, text
 tidy:  ## clang-tidy on our own sources (slow)
 	@tools/setup.sh tidy
 	@tools/build.sh tidy -- -DPRECIS_TESTS=OFF
+
+bench:  ## micro-benchmarks of the kernels
+	@tools/setup.sh bench
+	@tools/build.sh release bench_kernels -- -DPRECIS_BENCH=ON
+	build/release/bench/bench_kernels
 
 install: build  ## install to PREFIX: binary, library, header, backends
 	cmake --install build/release --prefix $(PREFIX)
