@@ -114,10 +114,10 @@ void convert(benchmark::State& state) {
 void lengths(benchmark::internal::Benchmark* b) { b->Arg(1024)->Arg(8192)->Arg(32768); }
 
 BENCHMARK_CAPTURE(decode, smollm2, kSmolLm2)->Apply(lengths);
-BENCHMARK_CAPTURE(decode, qwen2 .5_0.5b, kQwen25)->Apply(lengths);
+BENCHMARK_CAPTURE(decode, qwen25_05b, kQwen25)->Apply(lengths);
 BENCHMARK_CAPTURE(decode, gemma3, kGemma3)->Apply(lengths);
 BENCHMARK_CAPTURE(prefill, smollm2, kSmolLm2)->Apply(lengths);
-BENCHMARK_CAPTURE(prefill, qwen2 .5_0.5b, kQwen25)->Apply(lengths);
+BENCHMARK_CAPTURE(prefill, qwen25_05b, kQwen25)->Apply(lengths);
 BENCHMARK_CAPTURE(prefill, gemma3, kGemma3)->Apply(lengths);
 BENCHMARK_CAPTURE(mass, smollm2, kSmolLm2)->Arg(8192);
 BENCHMARK(convert);

@@ -85,6 +85,7 @@ HWY_INLINE Span score_rows(const Tile& tile, const Workspace& work, const Block<
   product.depth = tile.head_dim;
   product.c = work.logits;
   product.c_stride = kBlock;
+  product.upcoming = block.own_values;
   multiply(product, n_rows, computed.first, computed.last);
   for (std::size_t i = 0; i < n_rows; ++i) {
     Span own = seen_in_block(tile.visible[(first_row + i) / tile.group], block.start);
@@ -112,6 +113,7 @@ HWY_INLINE void attend_rows(const Tile& tile, const Workspace& work, const Block
   product.keep = work.keep;
   product.c = state.out + first_row * tile.head_dim;
   product.c_stride = tile.head_dim;
+  product.upcoming = block.next_keys;
   multiply(product, n_rows, 0, tile.head_dim);
 }
 

@@ -74,6 +74,8 @@ struct Block {
   const float* bias = nullptr;  // [kBlock], -inf beyond the last entry
   Factor<E> keys;               // [head_dim, kBlock]
   Factor<E> values;             // [kBlock, head_dim]
+  Upcoming own_values;          // this block's values
+  Upcoming next_keys;           // the next block's keys
 };
 
 // 8 channels of 8 keys: from[i] is a row of keys, out [8 channels, kBlock] gets 8 columns.
@@ -144,7 +146,12 @@ inline void prepare_block(const EntryView& entries, std::size_t head_dim, std::s
   block.start = start;
   block.bias = work.bias;
   block.keys = {work.turned, kBlock};
-  if (with_values) block.values = {entries.values + start * head_dim, head_dim};
+  const std::size_t next = std::min(start + kBlock, entries.n);
+  const std::size_t n_next = std::min(kBlock, entries.n - next);
+  block.next_keys = {entries.keys + next * head_dim, n_next * head_dim};
+  if (!with_values) return;
+  block.values = {entries.values + start * head_dim, head_dim};
+  block.own_values = {block.values.data, (next - start) * head_dim};
 }
 
 // Many rows: f32 in panels that the inner loop reads from first to last.

@@ -13,7 +13,9 @@
 #endif
 
 #include <cstddef>
+#include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,6 +28,8 @@ constexpr std::size_t kPanelVectors = HWY_TARGET == HWY_NEON ? 4 : 2;
 constexpr std::size_t kPanel = kPanelVectors * kLanes;
 constexpr std::size_t kGroupRows = kLanes == 16 ? 8 : 6;
 constexpr std::size_t kMaxRows = 8;  // rows that one call of multiply() takes
+
+constexpr std::size_t kLine = 64;  // bytes of a cache line
 
 // The right factor b [depth, columns]: f32 in packed panels [columns / kPanel, depth, kPanel], or
 // f16 as it lies in memory.
@@ -50,6 +54,14 @@ struct Factor<Half> {
   Factor from_row(std::size_t k) const { return {data + k * stride, stride}; }
 };
 
+// Memory that the caller will read next; fetched line by line while b is multiplied (f16 only, where
+// b comes from memory). Decode of 32k entries on one thread of a Zen 1: 3.2 -> 4.3 GB/s with head_dim
+// 64, 2.7 -> 4.2 GB/s with 256.
+struct Upcoming {
+  const Half* data = nullptr;
+  std::size_t n = 0;
+};
+
 template <class E>
 struct Product {
   const float* a = nullptr;  // [rows, depth]
@@ -59,6 +71,7 @@ struct Product {
   const float* keep = nullptr;  // [rows], nullptr: all 0, c is only written
   float* c = nullptr;           // [rows, columns]
   std::size_t c_stride = 0;
+  Upcoming upcoming;
 };
 
 // Enough independent sums (6 to 12) to hide the latency of the multiply-add. Converting a vector
@@ -90,7 +103,15 @@ HWY_INLINE void multiply_panel(D d, const Product<E>& product, std::size_t colum
   const std::size_t a_stride = product.a_stride;
   const E* HWY_RESTRICT b = product.b.column(column);
   const std::size_t b_stride = product.b.row_stride();
+  // As an address, because the last line may lie past the end of the array.
+  const std::size_t skip = column / (kVectors * lanes) * product.depth * kLine;
+  const bool fetch = skip < product.upcoming.n * sizeof(Half);
+  auto next = reinterpret_cast<std::uintptr_t>(product.upcoming.data) + (fetch ? skip : 0);
   for (std::size_t k = 0; k < product.depth; ++k, b += b_stride) {
+    if constexpr (sizeof(E) == sizeof(Half)) {
+      hwy::Prefetch(reinterpret_cast<const char*>(next));
+      next += fetch ? kLine : 0;
+    }
     hn::Vec<D> row[kVectors];
     HWY_UNROLL(16)
     for (std::size_t v = 0; v < kVectors; ++v) row[v] = load(d, b + v * lanes);

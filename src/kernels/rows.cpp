@@ -24,7 +24,7 @@ void to_floats(const Half* from, float* to, std::size_t n) {
   for (; i + kLanes <= n; i += kLanes) {
     const auto x = load(d, from + i);
     hn::StoreU(x, d, to + i);
-    if (!hn::AllFalse(d, hn::Ne(x, x)))
+    if (!hn::AllFalse(d, hn::IsNaN(x)))
       for (std::size_t lane = 0; lane < kLanes; ++lane) to[i + lane] = to_float(from[i + lane]);
   }
   for (; i < n; ++i) to[i] = to_float(from[i]);
@@ -38,7 +38,7 @@ void to_halfs(const float* from, Half* to, std::size_t n) {
     for (; i + kLanes <= n; i += kLanes) {
       const auto x = hn::LoadU(d, from + i);
       hn::StoreU(hn::DemoteTo(d16, x), d16, reinterpret_cast<hwy::float16_t*>(to + i));
-      if (!hn::AllFalse(d, hn::Ne(x, x)))
+      if (!hn::AllFalse(d, hn::IsNaN(x)))
         for (std::size_t lane = 0; lane < kLanes; ++lane) to[i + lane] = to_half(from[i + lane]);
     }
   }
