@@ -23,7 +23,7 @@ ALLOWED = {
     "engine": BELOW_COMPRESS | {"compress", "model"},
     "eval": BELOW_COMPRESS | {"compress", "engine", "methods"},
     "server": BELOW_COMPRESS | {"compress", "engine", "methods"},
-    "app": BELOW_COMPRESS | {"compress", "engine", "methods", "eval", "server"},
+    "app": BELOW_COMPRESS | {"compress", "model", "engine", "methods", "eval", "server"},
     "capi": BELOW_COMPRESS | {"compress", "engine", "methods"},
 }
 GGML_FOLDER = "model"  # the only folder of src that includes the headers below
