@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 
 #include "kernels/simd_targets.h"
 
@@ -39,14 +41,21 @@ inline Workspace make_workspace(const QueryView& queries, Scratch& scratch) {
       queries.group * std::min(tokens_per_tile(queries.group), queries.n_tokens);
   const std::size_t rows = (most_rows + 15) / 16 * 16;  // keeps every part aligned to 64 bytes
   const std::size_t value_columns = (d + kPanel - 1) / kPanel * kPanel;
-  const std::size_t sizes[] = {rows * d,       kMaxRows * kBlock,      16,   kBlock,
-                               d * kBlock / 2,  // floats that hold f16
-                               d * kBlock,     value_columns * kBlock, rows, rows};
-  std::size_t total = 0;
-  for (std::size_t size : sizes) total += size;
-  float* at = scratch.floats(total);
-  float* parts[9];
-  for (std::size_t i = 0; i < 9; ++i) {
+  const std::size_t sizes[] = {
+      rows * d,                // queries
+      kMaxRows * kBlock,       // logits
+      16,                      // keep
+      kBlock,                  // bias
+      d * kBlock / 2,          // turned: two f16 in a float
+      d * kBlock,              // keys
+      value_columns * kBlock,  // values
+      rows,                    // row_max
+      rows,                    // row_sum
+  };
+  constexpr std::size_t kParts = std::size(sizes);
+  float* at = scratch.floats(std::accumulate(sizes, sizes + kParts, std::size_t{0}));
+  float* parts[kParts];
+  for (std::size_t i = 0; i < kParts; ++i) {
     parts[i] = at;
     at += sizes[i];
   }
@@ -132,14 +141,15 @@ HWY_INLINE void for_each_block(const Tile& tile, const EntryView& entries, const
   // Groups of equal size: one row alone is too few independent sums to keep the units busy.
   const std::size_t most = sizeof(E) == sizeof(Half) ? kMaxRows : kGroupRows;
   const std::size_t n_groups = (tile.n_rows() + most - 1) / most;
-  const std::size_t step = (tile.n_rows() + n_groups - 1) / n_groups;
   Block<E> block;
   for (std::size_t start = begin / kBlock * kBlock; start < end; start += kBlock) {
     const Span seen = seen_in_block(tile.visible, tile.n_tokens, start);
     if (seen.empty()) continue;
     prepare_block(entries, tile.head_dim, start, seen, with_values, work, block);
-    for (std::size_t r = 0; r < tile.n_rows(); r += step)
-      visit(block, r, std::min(step, tile.n_rows() - r));
+    for (std::size_t i = 0; i < n_groups; ++i) {
+      const std::size_t first_row = tile.n_rows() * i / n_groups;
+      visit(block, first_row, tile.n_rows() * (i + 1) / n_groups - first_row);
+    }
   }
 }
 

@@ -9,7 +9,8 @@
 //   out = sum_j exp(z_j) v_j / sum_j exp(z_j)
 // A row that sees nothing (or only bias -inf) gives out = 0 and log-sum-exp = -inf, never NaN.
 //
-// Results depend on the arguments only: never on threads, alignment or neighbouring rows in a call.
+// Results depend on the arguments only: never on threads, alignment or neighbouring rows in a call
+// (a token decoded alone gets the bits it gets in a prefill tile, given the same list of entries).
 // No function allocates except Scratch when it grows. All are noexcept in effect (they never throw,
 // except std::bad_alloc from Scratch) and thread-safe on distinct outputs.
 #pragma once
@@ -28,7 +29,7 @@ struct LogitRule {
   float softcap = 0.0f;  // 0: none
 };
 
-// View of the entries of one KV head.
+// View of the entries of one KV head. Hidden entries must hold finite numbers too.
 struct EntryView {
   const Half* keys = nullptr;    // [n, head_dim], rows contiguous
   const Half* values = nullptr;  // [n, head_dim], rows contiguous
@@ -93,7 +94,7 @@ void finish_states(const StateView& state, std::size_t n_tokens, std::size_t gro
                    float* log_sum_exp);
 
 // mass[j] += sum over rows of softmax_j, for a materialised attention of few queries (an
-// observation window, SelKV Eq. 1 and SnapKV). mass is [entries.n]. Uses entries.n floats of scratch.
+// observation window, SelKV Eq. 1 and SnapKV). mass is [entries.n].
 // Deterministic: rows are added in order of r.
 void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
                         const Visible* visible, float* mass, Scratch& scratch);
