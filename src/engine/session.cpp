@@ -90,6 +90,7 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n
     runner.embed(tokens.subspan(t, std::min(chunk, n - t)), hidden.data() + t * c.n_embd);
   const std::size_t observe = std::min(n_observe, n);
   Progress progress{0, 0, n * c.n_layers};
+  if (control.progress) control.progress(progress);
   ObservedQueries queries;
   for (std::size_t il = 0; il < c.n_layers; ++il) {
     const bool sliding = c.is_sliding[il];
@@ -204,6 +205,7 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   const std::vector<std::size_t> indices = impl.engine->compressible_indices();
   Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(), impl.n_positions,
                       request.seed, sliding_bytes());
+  if (control.progress) control.progress({0, 0, indices.size()});
   std::vector<std::shared_ptr<const FrozenLayer>> frozen;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const std::size_t il = indices[i];

@@ -25,7 +25,8 @@ struct Progress {
   std::size_t n_total = 0;
 };
 
-// How a long call reports and is stopped. Both may be empty. The callback runs on the calling thread.
+// How a long call reports and is stopped. Both may be empty. The callback runs on the calling thread, first with
+// fraction 0 and last with 1, and may itself raise the flag.
 struct CallControl {
   std::function<void(const Progress&)> progress;
   const CancelFlag* cancel = nullptr;
