@@ -202,7 +202,7 @@ HWY_INLINE float finish_logits(const LogitRule& rule, const float* bias, Span se
   auto largest = hn::Set(d, kMinusInfinity);
   for (std::size_t c = computed.first; c < computed.last; c += kLanes)
     largest = hn::Max(largest, hn::LoadU(d, z + c));
-  return hn::GetLane(hn::MaxOfLanes(d, largest));
+  return largest_lane(d, largest);
 }
 
 // z <- exp(z - max), returns the sum. Two vectors at a time: the exponential is one long chain of

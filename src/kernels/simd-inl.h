@@ -6,6 +6,7 @@
 #define PRECIS_KERNELS_SIMD_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -86,6 +87,19 @@ HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);
   const auto e = exp_nonpositive(d, hn::Mul(hn::Abs(x), hn::Set(d, -2.0f)));
   return hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
+}
+
+template <class D>
+HWY_INLINE float largest_lane(D d, hn::Vec<D> x) {
+  if constexpr (HWY_TARGET ==
+                HWY_EMU128) {  // its MaxOfLanes gives the lowest finite float for -inf
+    float largest = hn::GetLane(x);
+    for (std::size_t i = 1; i < hn::Lanes(d); ++i)
+      largest = std::max(largest, hn::ExtractLane(x, i));
+    return largest;
+  } else {
+    return hn::GetLane(hn::MaxOfLanes(d, x));
+  }
 }
 
 HWY_INLINE float scalar(float x) { return x; }
