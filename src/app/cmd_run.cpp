@@ -24,7 +24,7 @@ struct RunOptions {
   std::string file;
   std::string prompt;
   std::string method = "selkv";
-  std::string keep = "25%";
+  std::string keep;  // empty: kDefaultKeep, but at least kDefaultTokens
   std::size_t n_context = 0;
   std::size_t n_threads = 0;
   std::size_t n_predict = 128;
@@ -34,6 +34,10 @@ struct RunOptions {
   bool json = false;
   bool compare = false;
 };
+
+// Without --keep a short prompt is not worth condensing below this: 256 tokens are a few MiB of cache.
+constexpr const char* kDefaultKeep = "25%";
+constexpr std::size_t kDefaultTokens = 256;
 
 CancelFlag interrupted{false};
 
@@ -169,7 +173,7 @@ void run(const RunOptions& options) {
   // What can be refused without the model is refused first.
   CondenseRequest request;
   request.method = builtin_methods().parse(options.method);
-  request.budget = Budget::parse(options.keep);
+  request.budget = Budget::parse(options.keep.empty() ? kDefaultKeep : options.keep);
   request.seed = options.sampler.seed;
   if (options.file.empty() && options.prompt.empty())
     throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give a document (-f) or a question (-p)");
@@ -181,6 +185,8 @@ void run(const RunOptions& options) {
 
   const auto engine = Engine::load(options.model, {options.n_threads});
   const PreparedPrompt prompt = read_prompt(*engine, options, document);
+  if (options.keep.empty() && prompt.context.size() < 4 * kDefaultTokens)
+    request.budget = Budget::parse(std::to_string(kDefaultTokens));
   const std::size_t loaded_bytes = resident_bytes();
   reset_peak_resident_bytes();
   const Say say = options.json ? Say{} : Say{[](const std::string& text) {
@@ -214,8 +220,9 @@ Command add_run(CLI::App& parent) {
   c->add_option("-p,--prompt", o->prompt, "Question, read after the document was condensed")->envname("PRECIS_ARG_PROMPT");
   c->add_option("--method", o->method, "SPEC of the compression; see 'precis methods'")
       ->capture_default_str()->envname("PRECIS_ARG_METHOD");
-  c->add_option("--keep", o->keep, "What may be kept: 25%, 2048 (tokens) or 512MiB")
-      ->capture_default_str()->envname("PRECIS_ARG_KEEP");
+  c->add_option("--keep", o->keep,
+                "What may be kept: 25%, 2048 (tokens) or 512MiB (default: 25%, but at least 256 tokens)")
+      ->envname("PRECIS_ARG_KEEP");
   c->add_option("-n,--predict", o->n_predict, "Most tokens of the answer")
       ->capture_default_str()->check(CLI::Range(1u, 1u << 20))->envname("PRECIS_ARG_N_PREDICT");
   c->add_option("-c,--ctx-size", o->n_context, "Refuse prompts longer than this (0: the model's context)")

@@ -86,8 +86,8 @@ class BadInput(unittest.TestCase):
 
     def test_budgets(self):
         text = self.write("t.txt", TEXT.encode())
-        for keep in ["0", "0%", "200%", "-5%", "1.5", "12XB", "nonsense", "", "0MiB"]:
-            self.refused(self.run_with(**{"-f": text, "--keep": keep}), "keep" if keep else "")
+        for keep in ["0", "0%", "200%", "-5%", "1.5", "12XB", "nonsense", "0MiB"]:
+            self.refused(self.run_with(**{"-f": text, "--keep": keep}), "keep")
         self.refused(self.run_with(**{"-f": text, "--keep": "1%"}), "entries", "protected")
 
     def test_methods(self):
@@ -165,6 +165,10 @@ class GoodInput(unittest.TestCase):
         out, _ = self.run_json("--raw", text=short)
         self.assertIn("protected", out["skipped"])
         self.assertEqual(out["kv_bytes"], out["kv_bytes_full"])
+
+    def test_without_keep_short_prompts_stay_whole(self):
+        out, _ = self.run_json()
+        self.assertIn("whole cache", out["skipped"])  # about 250 tokens, the floor is 256
 
     def test_seed_and_threads_repeat(self):
         options = ["--keep", "50%", "--temp", "1", "-s", "7", "--method", "random"]
