@@ -54,9 +54,9 @@ struct Factor<Half> {
   Factor from_row(std::size_t k) const { return {data + k * stride, stride}; }
 };
 
-// Memory that the caller will read next; fetched line by line while b is multiplied (f16 only, where
-// b comes from memory). Decode of 32k entries on one thread of a Zen 1: 3.2 -> 4.3 GB/s with head_dim
-// 64, 2.7 -> 4.2 GB/s with 256.
+// Memory that the caller will read next; fetched line by line while b is multiplied (f16 only,
+// where b comes from memory). Decode of 32k entries on one thread of a Zen 1: 3.2 -> 4.3 GB/s with
+// head_dim 64, 2.7 -> 4.2 GB/s with 256.
 struct Upcoming {
   const Half* data = nullptr;
   std::size_t n = 0;
