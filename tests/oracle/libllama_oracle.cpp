@@ -8,7 +8,8 @@
 namespace precis::test {
 namespace {
 
-// Both Precis and the oracle use the one libggml of the process, so whoever comes first loads the CPU backend.
+// Both Precis and the oracle use the one libggml of the process, so whoever comes first loads the
+// CPU backend.
 void load_cpu_backend() {
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) {
     ggml_backend_load_all_from_path(PRECIS_BACKEND_DIR);
@@ -16,6 +17,20 @@ void load_cpu_backend() {
 }
 
 void drop_log(ggml_log_level, const char*, void*) {}
+
+ggml_log_callback current_log() {
+  ggml_log_callback callback = nullptr;
+  void* data = nullptr;
+  llama_log_get(&callback, &data);
+  return callback;
+}
+
+const ggml_log_callback default_log = current_log();
+
+// libllama prints pages on loading. Where Precis listens already, its ears are left alone.
+void silence_default_log() {
+  if (current_log() == default_log) llama_log_set(drop_log, nullptr);
+}
 
 struct ModelDeleter {
   void operator()(llama_model* m) const { llama_model_free(m); }
@@ -35,7 +50,7 @@ struct Oracle::Impl {
 
 Oracle::Oracle(const std::string& path, const OracleOptions& options)
     : impl_(std::make_unique<Impl>()) {
-  llama_log_set(drop_log, nullptr);
+  silence_default_log();
   load_cpu_backend();
   llama_model_params model_params = llama_model_default_params();
   model_params.n_gpu_layers = 0;
@@ -106,14 +121,17 @@ std::vector<Token> Oracle::greedy(std::span<const Token> prompt, std::size_t n) 
   return answer;
 }
 
-std::vector<Token> Oracle::tokenize(std::string_view text, bool add_special, bool parse_special) const {
+std::vector<Token> Oracle::tokenize(std::string_view text, bool add_special,
+                                    bool parse_special) const {
   const auto length = static_cast<std::int32_t>(text.size());
   std::vector<Token> tokens(text.size() + 8);
-  std::int32_t n = llama_tokenize(impl_->vocab, text.data(), length, tokens.data(),
-                                  static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
+  std::int32_t n =
+      llama_tokenize(impl_->vocab, text.data(), length, tokens.data(),
+                     static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
   if (n < 0) {
     tokens.resize(static_cast<std::size_t>(-n));
-    n = llama_tokenize(impl_->vocab, text.data(), length, tokens.data(), -n, add_special, parse_special);
+    n = llama_tokenize(impl_->vocab, text.data(), length, tokens.data(), -n, add_special,
+                       parse_special);
   }
   tokens.resize(static_cast<std::size_t>(n));
   return tokens;
@@ -131,14 +149,16 @@ std::string Oracle::piece(Token token, bool special) const {
 std::string Oracle::detokenize(std::span<const Token> tokens) const {
   std::string text(tokens.size() * 64 + 64, '\0');
   const std::int32_t n =
-      llama_detokenize(impl_->vocab, tokens.data(), static_cast<std::int32_t>(tokens.size()), text.data(),
-                       static_cast<std::int32_t>(text.size()), false, false);
+      llama_detokenize(impl_->vocab, tokens.data(), static_cast<std::int32_t>(tokens.size()),
+                       text.data(), static_cast<std::int32_t>(text.size()), false, false);
   if (n < 0) throw std::runtime_error("text longer than 64 bytes per token");
   text.resize(static_cast<std::size_t>(n));
   return text;
 }
 
-bool Oracle::is_end_of_generation(Token token) const { return llama_vocab_is_eog(impl_->vocab, token); }
+bool Oracle::is_end_of_generation(Token token) const {
+  return llama_vocab_is_eog(impl_->vocab, token);
+}
 
 std::string apply_known_template(const std::string& source,
                                  const std::vector<std::pair<std::string, std::string>>& messages,
@@ -150,10 +170,11 @@ std::string apply_known_template(const std::string& source,
     size += 2 * (role.size() + content.size());
   }
   std::string text(size, '\0');
-  const std::int32_t n = llama_chat_apply_template(source.c_str(), chat.data(), chat.size(),
-                                                   add_generation_prompt, text.data(),
-                                                   static_cast<std::int32_t>(text.size()));
-  if (n < 0 || static_cast<std::size_t>(n) > text.size()) throw std::runtime_error("unknown template");
+  const std::int32_t n =
+      llama_chat_apply_template(source.c_str(), chat.data(), chat.size(), add_generation_prompt,
+                                text.data(), static_cast<std::int32_t>(text.size()));
+  if (n < 0 || static_cast<std::size_t>(n) > text.size())
+    throw std::runtime_error("unknown template");
   text.resize(static_cast<std::size_t>(n));
   return text;
 }

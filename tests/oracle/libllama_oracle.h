@@ -1,4 +1,5 @@
-// libllama as the reference: the same GGUF file, run by the code that Precis must agree with. Tests only.
+// libllama as the reference: the same GGUF file, run by the code that Precis must agree with. Tests
+// only.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ using Token = std::int32_t;
 struct OracleOptions {
   int n_threads = 2;
   std::size_t n_ctx = 1024;
-  // An f32 cache without flash attention is libllama's most exact path: nothing of attention is rounded
-  // below f32. An f16 cache with flash attention is what its users run.
+  // An f32 cache without flash attention is libllama's most exact path: nothing of attention is
+  // rounded below f32. An f16 cache with flash attention is what its users run.
   bool exact_attention = false;
 };
 
@@ -47,7 +48,8 @@ class Oracle {
   std::unique_ptr<Impl> impl_;
 };
 
-// llama_chat_apply_template: a fixed list of known templates, recognised by their text. Throws if unknown.
+// llama_chat_apply_template: a fixed list of known templates, recognised by their text. Throws if
+// unknown.
 std::string apply_known_template(const std::string& source,
                                  const std::vector<std::pair<std::string, std::string>>& messages,
                                  bool add_generation_prompt);

@@ -1,0 +1,51 @@
+// How closely Precis follows libllama on the same file: shared by the parity test and the
+// parity tool.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/session.h"
+#include "oracle/libllama_oracle.h"
+
+namespace precis::test {
+
+// sum (a - b)^2 / sum b^2; b is the reference. Infinite if a holds anything not finite.
+double nmse(std::span<const float> a, std::span<const float> b);
+
+// KL(p || q) in nats of the softmaxes of two rows of logits.
+double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits);
+
+std::size_t argmax(std::span<const float> row);
+
+struct Parity {
+  std::size_t n_compared = 0;
+  double mean_kl = 0;
+  double max_kl = 0;
+  double top1 = 0;                   // part of the positions where both prefer the same token
+  double mean_logit_difference = 0;  // mean |difference| of centred logits, for scale
+  std::size_t n_greedy = 0;
+  std::size_t n_agreed = 0;  // greedy tokens before the first difference
+  // At the first difference: how far apart libllama's own logits of the two candidates are.
+  std::optional<double> gap;
+};
+
+// A difference of greedy answers is excused if libllama itself holds the two tokens this close.
+// Rounding moves the difference of two logits by a few hundredths on the quantised test models,
+// rarely by more than 0.2.
+inline constexpr double kNearTie = 0.3;
+
+// Feeds `tokens` to both: the first n_prefill through Session::prefill, the rest through extend in
+// pieces. Then n_greedy greedy tokens after the first half of `tokens`.
+Parity measure_parity(const std::shared_ptr<const Engine>& engine, Oracle& oracle,
+                      std::span<const Token> tokens, std::size_t n_prefill, std::size_t n_greedy);
+
+// One line of the table; header() is its head.
+std::string parity_header();
+std::string parity_row(const std::string& model, const Parity& parity);
+
+}  // namespace precis::test
