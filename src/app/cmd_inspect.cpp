@@ -51,16 +51,20 @@ void inspect(const InspectOptions& options) {
   if (!c.name.empty()) std::printf("name                %s\n", c.name.c_str());
   std::printf("weights             %s\n", c.file_type.c_str());
   std::printf("layers              %zu", c.n_layers);
-  if (n_sliding > 0) std::printf(" (%zu with a sliding window of %zu tokens, never compressed)", n_sliding, c.window);
+  if (n_sliding > 0)
+    std::printf(" (%zu with a sliding window of %zu tokens, never compressed)", n_sliding,
+                c.window);
   std::printf("\nembedding           %zu\n", c.n_embd);
-  std::printf("heads               %zu query, %zu KV, %zu channels each\n", c.n_heads, c.n_kv_heads, c.head_dim);
+  std::printf("heads               %zu query, %zu KV, %zu channels each\n", c.n_heads, c.n_kv_heads,
+              c.head_dim);
   std::printf("vocabulary          %zu\n", c.n_vocab);
   std::printf("context             %zu tokens\n", c.n_ctx_train);
   std::printf("KV bytes per token  %zu (f16), %zu of them compressible\n", c.kv_bytes_per_token(),
               c.kv_bytes_per_token() - n_sliding * per_layer);
   const double full = static_cast<double>(c.n_layers - n_sliding) * static_cast<double>(per_layer) *
                           static_cast<double>(c.n_ctx_train) +
-                      static_cast<double>(n_sliding * per_layer) * static_cast<double>(std::min(c.window, c.n_ctx_train));
+                      static_cast<double>(n_sliding * per_layer) *
+                          static_cast<double>(std::min(c.window, c.n_ctx_train));
   std::printf("KV at full context  %.1f MiB\n", full / (1 << 20));
 }
 
@@ -68,8 +72,11 @@ void inspect(const InspectOptions& options) {
 
 Command add_inspect(CLI::App& parent) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* command = parent.add_subcommand("inspect", "Show what a GGUF model is and what its cache costs");
-  command->add_option("model,-m,--model", options->model, "GGUF file")->required()->envname("PRECIS_ARG_MODEL");
+  CLI::App* command =
+      parent.add_subcommand("inspect", "Show what a GGUF model is and what its cache costs");
+  command->add_option("model,-m,--model", options->model, "GGUF file")
+      ->required()
+      ->envname("PRECIS_ARG_MODEL");
   command->add_flag("--json", options->json, "Print one JSON object");
   return [options] { inspect(*options); };
 }

@@ -35,7 +35,8 @@ struct RunOptions {
   bool compare = false;
 };
 
-// Without --keep a short prompt is not worth condensing below this: 256 tokens are a few MiB of cache.
+// Without --keep a short prompt is not worth condensing below this: 256 tokens are a few MiB of
+// cache.
 constexpr const char* kDefaultKeep = "25%";
 constexpr std::size_t kDefaultTokens = 256;
 
@@ -47,15 +48,16 @@ void on_interrupt(int) {
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
 }
 
 // Everything said on stdout as the answer is drawn goes through here; empty for --json.
 using Say = std::function<void(const std::string&)>;
 
 struct Answered {
-  Session session;         // at the end of the answer
-  Session before_answer;   // a fork taken before it
+  Session session;        // at the end of the answer
+  Session before_answer;  // a fork taken before it
   CompressionReport report;
   Generation generation;
   std::size_t kv_bytes_full = 0;
@@ -63,8 +65,8 @@ struct Answered {
   double question_ms = 0;
 };
 
-Answered answer(const std::shared_ptr<const Engine>& engine, const PreparedPrompt& prompt, const CondenseRequest& request,
-                const RunOptions& options, const Say& say) {
+Answered answer(const std::shared_ptr<const Engine>& engine, const PreparedPrompt& prompt,
+                const CondenseRequest& request, const RunOptions& options, const Say& say) {
   Session session(engine);
   ProgressBar bar(request.method.is_full() ? "reading" : "reading and condensing");
   CallControl control{[&](const Progress& p) { bar.update(p.fraction); }, &interrupted};
@@ -79,13 +81,14 @@ Answered answer(const std::shared_ptr<const Engine>& engine, const PreparedPromp
   Sampler sampler(options.sampler);
   Generation generation =
       generate(session, sampler, {options.n_predict, options.ignore_end}, say, {{}, &interrupted});
-  return {std::move(session), std::move(before),  std::move(report), std::move(generation),
-          kv_bytes_full,      kv_bytes,           question_ms};
+  return {std::move(session), std::move(before), std::move(report), std::move(generation),
+          kv_bytes_full,      kv_bytes,          question_ms};
 }
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -95,10 +98,11 @@ double timed_extend(Session& session, Token token) {
   return milliseconds_since(start);
 }
 
-// The full cache answers the same question; then both read the full cache's answer token by token, in turns, so
-// that whatever else the machine does hits both alike.
-FullCacheComparison compare_with_full(const std::shared_ptr<const Engine>& engine, const PreparedPrompt& prompt,
-                                      const RunOptions& options, Session condensed) {
+// The full cache answers the same question; then both read the full cache's answer token by token,
+// in turns, so that whatever else the machine does hits both alike.
+FullCacheComparison compare_with_full(const std::shared_ptr<const Engine>& engine,
+                                      const PreparedPrompt& prompt, const RunOptions& options,
+                                      Session condensed) {
   CondenseRequest request;
   request.method = builtin_methods().parse("full");
   Answered full = answer(engine, prompt, request, options, {});
@@ -132,18 +136,24 @@ FullCacheComparison compare_with_full(const std::shared_ptr<const Engine>& engin
 void check_length(const Engine& engine, const PreparedPrompt& prompt, const RunOptions& options) {
   const std::size_t n = prompt.context.size() + prompt.question.size();
   const std::size_t model_limit = engine.config().n_ctx_train;
-  const std::size_t limit = options.n_context == 0 ? model_limit : std::min(options.n_context, model_limit);
+  const std::size_t limit =
+      options.n_context == 0 ? model_limit : std::min(options.n_context, model_limit);
   if (n > limit)
     throw Error(ErrorCode::kInvalidArgument,
-                concat("the prompt has ", n, " tokens but the ", limit < model_limit ? "context set with -c" : "model's context",
-                       " is ", limit, " tokens; shorten the prompt or use a model with a longer context"));
+                concat("the prompt has ", n, " tokens but the ",
+                       limit < model_limit ? "context set with -c" : "model's context", " is ",
+                       limit, " tokens; shorten the prompt or use a model with a longer context"));
 }
 
-PreparedPrompt read_prompt(const Engine& engine, const RunOptions& options, const TextFile& document) {
-  PreparedPrompt prompt = prepare_prompt(engine, document.text, options.prompt, options.use_template);
+PreparedPrompt read_prompt(const Engine& engine, const RunOptions& options,
+                           const TextFile& document) {
+  PreparedPrompt prompt =
+      prepare_prompt(engine, document.text, options.prompt, options.use_template);
   const bool both = !options.file.empty() && !options.prompt.empty();
   if (both && prompt.question.empty())
-    std::fprintf(stderr, "precis: the chat template changes the message, so the question is condensed with the document\n");
+    std::fprintf(stderr,
+                 "precis: the chat template changes the message, so the question is condensed with "
+                 "the document\n");
   check_length(engine, prompt, options);
   return prompt;
 }
@@ -176,11 +186,12 @@ void run(const RunOptions& options) {
   request.budget = Budget::parse(options.keep.empty() ? kDefaultKeep : options.keep);
   request.seed = options.sampler.seed;
   if (options.file.empty() && options.prompt.empty())
-    throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give a document (-f) or a question (-p)");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the prompt is empty: give a document (-f) or a question (-p)");
   const TextFile document = options.file.empty() ? TextFile{} : read_text_file(options.file);
   if (document.n_replaced > 0)
-    std::fprintf(stderr, "precis: '%s' is not valid UTF-8; %zu places were replaced by U+FFFD\n", options.file.c_str(),
-                 document.n_replaced);
+    std::fprintf(stderr, "precis: '%s' is not valid UTF-8; %zu places were replaced by U+FFFD\n",
+                 options.file.c_str(), document.n_replaced);
   std::signal(SIGINT, on_interrupt);
 
   const auto engine = Engine::load(options.model, {options.n_threads});
@@ -200,13 +211,15 @@ void run(const RunOptions& options) {
   if (!options.json) std::printf("\n");
   if (options.compare) {
     result.full = compare_with_full(engine, prompt, options, std::move(condensed.before_answer));
-    if (!options.json) std::printf("--- answer from the full cache ---\n%s\n", result.full->answer.c_str());
+    if (!options.json)
+      std::printf("--- answer from the full cache ---\n%s\n", result.full->answer.c_str());
   }
   if (options.json) {
     std::printf("%s\n", to_json(result).c_str());
   } else {
     const std::string text = to_text(result);
-    std::fprintf(options.compare ? stdout : stderr, "%s%s", options.compare ? "--- figures ---\n" : "", text.c_str());
+    std::fprintf(options.compare ? stdout : stderr, "%s%s",
+                 options.compare ? "--- figures ---\n" : "", text.c_str());
   }
 }
 
@@ -216,28 +229,49 @@ Command add_run(CLI::App& parent) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* c = parent.add_subcommand("run", "Condense a document and answer a question from it");
   c->add_option("-m,--model", o->model, "GGUF file")->required()->envname("PRECIS_ARG_MODEL");
-  c->add_option("-f,--file", o->file, "Document to condense ('-': standard input)")->envname("PRECIS_ARG_FILE");
-  c->add_option("-p,--prompt", o->prompt, "Question, read after the document was condensed")->envname("PRECIS_ARG_PROMPT");
+  c->add_option("-f,--file", o->file, "Document to condense ('-': standard input)")
+      ->envname("PRECIS_ARG_FILE");
+  c->add_option("-p,--prompt", o->prompt, "Question, read after the document was condensed")
+      ->envname("PRECIS_ARG_PROMPT");
   c->add_option("--method", o->method, "SPEC of the compression; see 'precis methods'")
-      ->capture_default_str()->envname("PRECIS_ARG_METHOD");
-  c->add_option("--keep", o->keep,
-                "What may be kept: 25%, 2048 (tokens) or 512MiB (default: 25%, but at least 256 tokens)")
+      ->capture_default_str()
+      ->envname("PRECIS_ARG_METHOD");
+  c->add_option(
+       "--keep", o->keep,
+       "What may be kept: 25%, 2048 (tokens) or 512MiB (default: 25%, but at least 256 tokens)")
       ->envname("PRECIS_ARG_KEEP");
   c->add_option("-n,--predict", o->n_predict, "Most tokens of the answer")
-      ->capture_default_str()->check(CLI::Range(1u, 1u << 20))->envname("PRECIS_ARG_N_PREDICT");
-  c->add_option("-c,--ctx-size", o->n_context, "Refuse prompts longer than this (0: the model's context)")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1u << 20))
+      ->envname("PRECIS_ARG_N_PREDICT");
+  c->add_option("-c,--ctx-size", o->n_context,
+                "Refuse prompts longer than this (0: the model's context)")
       ->envname("PRECIS_ARG_CTX_SIZE");
   c->add_option("-t,--threads", o->n_threads, "Threads (0: one per core)")
-      ->check(CLI::Range(0u, 512u))->envname("PRECIS_ARG_THREADS");
-  c->add_option("-s,--seed", o->sampler.seed, "Seed of sampling and of methods that draw")->envname("PRECIS_ARG_SEED");
+      ->check(CLI::Range(0u, 512u))
+      ->envname("PRECIS_ARG_THREADS");
+  c->add_option("-s,--seed", o->sampler.seed, "Seed of sampling and of methods that draw")
+      ->envname("PRECIS_ARG_SEED");
   c->add_option("--temp", o->sampler.temperature, "Temperature (0: greedy)")
-      ->capture_default_str()->check(CLI::Range(0.0f, 100.0f))->envname("PRECIS_ARG_TEMP");
-  c->add_option("--top-k", o->sampler.top_k, "Draw from the k likeliest (0: all)")->capture_default_str()->envname("PRECIS_ARG_TOP_K");
-  c->add_option("--top-p", o->sampler.top_p, "Draw from the likeliest that reach this mass (1: all)")
-      ->capture_default_str()->check(CLI::Range(0.0f, 1.0f))->envname("PRECIS_ARG_TOP_P");
-  c->add_option("--min-p", o->sampler.min_p, "Drop tokens below this share of the likeliest (0: none)")
-      ->capture_default_str()->check(CLI::Range(0.0f, 1.0f))->envname("PRECIS_ARG_MIN_P");
-  c->add_flag("--raw", [o](std::int64_t n) { o->use_template = n == 0; }, "Do not use the model's chat template");
+      ->capture_default_str()
+      ->check(CLI::Range(0.0f, 100.0f))
+      ->envname("PRECIS_ARG_TEMP");
+  c->add_option("--top-k", o->sampler.top_k, "Draw from the k likeliest (0: all)")
+      ->capture_default_str()
+      ->envname("PRECIS_ARG_TOP_K");
+  c->add_option("--top-p", o->sampler.top_p,
+                "Draw from the likeliest that reach this mass (1: all)")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0f, 1.0f))
+      ->envname("PRECIS_ARG_TOP_P");
+  c->add_option("--min-p", o->sampler.min_p,
+                "Drop tokens below this share of the likeliest (0: none)")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0f, 1.0f))
+      ->envname("PRECIS_ARG_MIN_P");
+  c->add_flag(
+      "--raw", [o](std::int64_t n) { o->use_template = n == 0; },
+      "Do not use the model's chat template");
   c->add_flag("--ignore-eos", o->ignore_end, "Go on after the model ends its answer");
   c->add_flag("--json", o->json, "Print one JSON object");
   c->add_flag("--compare", o->compare, "Answer from the full cache too and compare both");

@@ -1,4 +1,5 @@
-// The subcommands of `precis`, one file each. Each adds its options to the parser and returns what runs it.
+// The subcommands of `precis`, one file each. Each adds its options to the parser and returns what
+// runs it.
 #pragma once
 
 #include <CLI/CLI.hpp>

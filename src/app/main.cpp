@@ -21,20 +21,26 @@ void print_error(const char* message) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Reads a long prompt once, keeps a small faithful KV cache of it, and answers from that.", "precis"};
+  CLI::App app{
+      "Reads a long prompt once, keeps a small faithful KV cache of it, and answers from that.",
+      "precis"};
   app.set_version_flag("--version", "precis " PRECIS_VERSION);
   app.require_subcommand(0, 1);
-  app.footer("'precis COMMAND --help' tells a command's options. Results go to stdout, everything else to stderr.");
+  app.footer(
+      "'precis COMMAND --help' tells a command's options. Results go to stdout, everything else to "
+      "stderr.");
   std::vector<std::pair<CLI::App*, precis::app::Command>> commands;
-  for (const auto add : {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect}) {
+  for (const auto add :
+       {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect}) {
     precis::app::Command command = add(app);
     commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
   }
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty())
-      throw precis::Error(precis::ErrorCode::kInvalidArgument,
-                          "a command is needed: run, methods or inspect; 'precis --help' tells more");
+      throw precis::Error(
+          precis::ErrorCode::kInvalidArgument,
+          "a command is needed: run, methods or inspect; 'precis --help' tells more");
     for (const auto& [parser, command] : commands)
       if (parser->parsed()) command();
     return 0;

@@ -7,12 +7,14 @@
 
 namespace precis::app {
 
-ProgressBar::ProgressBar(std::string label) : label_(std::move(label)), on_terminal_(isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), on_terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void ProgressBar::update(double fraction) {
   const auto now = Clock::now();
   // Redraw ten times a second; in a log, one line in ten seconds.
-  const auto pause = on_terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000);
+  const auto pause =
+      on_terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000);
   if (now - last_ < pause && !(on_terminal_ && !shown_)) return;
   last_ = now;
   fraction = std::clamp(fraction, 0.0, 1.0);
@@ -26,7 +28,8 @@ void ProgressBar::update(double fraction) {
   const int filled = static_cast<int>(fraction * kWidth);
   std::string bar(static_cast<std::size_t>(filled), '#');
   bar.resize(kWidth, '.');
-  std::fprintf(stderr, "\r%s [%s] %3.0f %%  %.0f s left\033[K", label_.c_str(), bar.c_str(), 100 * fraction, left_s);
+  std::fprintf(stderr, "\r%s [%s] %3.0f %%  %.0f s left\033[K", label_.c_str(), bar.c_str(),
+               100 * fraction, left_s);
   std::fflush(stderr);
   shown_ = true;
 }

@@ -49,8 +49,10 @@ std::string to_json(const RunResult& r) {
   out["decode_tokens_per_s"] = r.decode_tokens_per_s;
   out["loaded_bytes"] = r.loaded_bytes;
   out["peak_bytes"] = r.peak_bytes;
-  if (r.report.skipped) out["skipped"] = *r.report.skipped;
-  else out["skipped"] = nullptr;
+  if (r.report.skipped)
+    out["skipped"] = *r.report.skipped;
+  else
+    out["skipped"] = nullptr;
   out["seed"] = r.seed;
   out["threads"] = r.threads;
   out["model_sha256"] = sha256_of_file(r.model_path);
@@ -71,25 +73,28 @@ std::string to_json(const RunResult& r) {
 std::string to_text(const RunResult& r) {
   std::string out;
   append_line(out, "method      %s", r.report.method.c_str());
-  append_line(out, "prompt      %zu tokens condensed, then %zu of the question; next position %zu", r.n_condensed,
-              r.n_question, r.next_position);
+  append_line(out, "prompt      %zu tokens condensed, then %zu of the question; next position %zu",
+              r.n_condensed, r.n_question, r.next_position);
   if (r.report.skipped) append_line(out, "skipped     %s", r.report.skipped->c_str());
-  append_line(out, "KV cache    %.1f MiB -> %.1f MiB (%.1f %% kept, %.1f %% removed)", mebibytes(r.kv_bytes_full),
-              mebibytes(r.kv_bytes), percent(r.kv_bytes, r.kv_bytes_full),
-              100.0 - percent(r.kv_bytes, r.kv_bytes_full));
-  append_line(out, "prefill     %.0f ms (%.0f tokens/s), compression %.0f ms (%.1f %% of the prefill)", r.prefill_ms,
-              1000.0 * static_cast<double>(r.n_condensed) / r.prefill_ms, r.compress_ms,
-              100.0 * r.compress_ms / r.prefill_ms);
+  append_line(out, "KV cache    %.1f MiB -> %.1f MiB (%.1f %% kept, %.1f %% removed)",
+              mebibytes(r.kv_bytes_full), mebibytes(r.kv_bytes),
+              percent(r.kv_bytes, r.kv_bytes_full), 100.0 - percent(r.kv_bytes, r.kv_bytes_full));
+  append_line(out,
+              "prefill     %.0f ms (%.0f tokens/s), compression %.0f ms (%.1f %% of the prefill)",
+              r.prefill_ms, 1000.0 * static_cast<double>(r.n_condensed) / r.prefill_ms,
+              r.compress_ms, 100.0 * r.compress_ms / r.prefill_ms);
   append_line(out, "decode      %.1f tokens/s (%zu tokens)", r.decode_tokens_per_s, r.n_answer);
-  append_line(out, "memory      %.1f MiB at the peak, %.1f MiB of it over the loaded model", mebibytes(r.peak_bytes),
+  append_line(out, "memory      %.1f MiB at the peak, %.1f MiB of it over the loaded model",
+              mebibytes(r.peak_bytes),
               mebibytes(r.peak_bytes - std::min(r.peak_bytes, r.loaded_bytes)));
   if (!r.full) return out;
   const FullCacheComparison& f = *r.full;
-  append_line(out, "against the full cache, decoding the same %zu tokens in turns:", f.n_continuation);
-  append_line(out, "  speed     %.2f ms a token, full %.2f ms: %.2f times as fast", f.condensed_token_ms,
-              f.full_token_ms, f.full_token_ms / f.condensed_token_ms);
-  append_line(out, "  KL        %.4f nats a token on average, %.4f at most; same top token %.1f %%", f.mean_kl, f.max_kl,
-              100.0 * f.same_top);
+  append_line(out,
+              "against the full cache, decoding the same %zu tokens in turns:", f.n_continuation);
+  append_line(out, "  speed     %.2f ms a token, full %.2f ms: %.2f times as fast",
+              f.condensed_token_ms, f.full_token_ms, f.full_token_ms / f.condensed_token_ms);
+  append_line(out, "  KL        %.4f nats a token on average, %.4f at most; same top token %.1f %%",
+              f.mean_kl, f.max_kl, 100.0 * f.same_top);
   return out;
 }
 

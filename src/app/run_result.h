@@ -17,7 +17,7 @@ struct FullCacheComparison {
   std::size_t n_continuation = 0;  // teacher-forced tokens: the full cache's own answer
   double mean_kl = 0;              // KL(full || condensed), nats a token
   double max_kl = 0;
-  double same_top = 0;             // share of tokens where both prefer the same one
+  double same_top = 0;  // share of tokens where both prefer the same one
   // Median time of one token, both caches decoding the same tokens in turns.
   double full_token_ms = 0;
   double condensed_token_ms = 0;
@@ -30,14 +30,14 @@ struct RunResult {
   std::size_t n_question = 0;
   std::size_t n_answer = 0;
   std::size_t next_position = 0;
-  std::size_t kv_bytes_full = 0;   // right after the prompt
+  std::size_t kv_bytes_full = 0;  // right after the prompt
   std::size_t kv_bytes = 0;
   double prefill_ms = 0;
   double compress_ms = 0;
   double question_ms = 0;
   double decode_tokens_per_s = 0;
-  std::size_t loaded_bytes = 0;    // resident after loading the model
-  std::size_t peak_bytes = 0;      // most resident until the answer was complete
+  std::size_t loaded_bytes = 0;  // resident after loading the model
+  std::size_t peak_bytes = 0;    // most resident until the answer was complete
   std::uint32_t seed = 0;
   std::size_t threads = 0;
   std::string model_path;

@@ -18,15 +18,19 @@ extern "C" {
 namespace precis::app {
 namespace {
 
-void read_blocks(const std::string& path, const std::function<void(const char*, std::size_t)>& take) {
+void read_blocks(const std::string& path,
+                 const std::function<void(const char*, std::size_t)>& take) {
   if (std::filesystem::is_directory(path))
     throw Error(ErrorCode::kIo, concat("'", path, "' is a directory, not a file"));
   const bool standard_input = path == "-";
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(standard_input ? stdin : std::fopen(path.c_str(), "rb"),
-                                                       standard_input ? [](std::FILE*) { return 0; } : std::fclose);
-  if (!file) throw Error(ErrorCode::kIo, concat("cannot open '", path, "': ", std::strerror(errno)));
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      standard_input ? stdin : std::fopen(path.c_str(), "rb"),
+      standard_input ? [](std::FILE*) { return 0; } : std::fclose);
+  if (!file)
+    throw Error(ErrorCode::kIo, concat("cannot open '", path, "': ", std::strerror(errno)));
   std::vector<char> block(1 << 20);
-  while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get())) take(block.data(), n);
+  while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get()))
+    take(block.data(), n);
   if (std::ferror(file.get()) != 0)
     throw Error(ErrorCode::kIo, concat("cannot read '", path, "': ", std::strerror(errno)));
 }
@@ -36,7 +40,9 @@ void read_blocks(const std::string& path, const std::function<void(const char*, 
 TextFile read_text_file(const std::string& path) {
   TextFile out;
   Utf8Assembler characters;
-  read_blocks(path, [&](const char* data, std::size_t n) { out.text += characters.push({data, n}); });
+  read_blocks(path, [&](const char* data, std::size_t n) {
+    out.text += characters.push({data, n});
+  });
   out.text += characters.finish();
   out.n_replaced = characters.n_replaced();
   return out;

@@ -49,9 +49,9 @@ std::string concat(const Args&... args) {
 }  // namespace precis
 
 // Always on. Extra arguments are streamed into the message. Must be unreachable from any input.
-#define PRECIS_CHECK(condition, ...)                                         \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      ::precis::check_failed(__FILE__, __LINE__, #condition,                 \
+#define PRECIS_CHECK(condition, ...)                                           \
+  do {                                                                         \
+    if (!(condition)) [[unlikely]]                                             \
+      ::precis::check_failed(__FILE__, __LINE__, #condition,                   \
                              ::precis::concat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (0)

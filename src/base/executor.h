@@ -15,9 +15,9 @@ class Executor {
   // Number of threads that may call a task at once; a worker index is below it.
   virtual std::size_t n_workers() const = 0;
 
-  // Calls task(index, worker) once for each index in [0, n_tasks), in any order and on any thread, and
-  // returns when all have ended. The first exception thrown by a task is rethrown here after the
-  // others have ended; tasks not yet started are then skipped.
+  // Calls task(index, worker) once for each index in [0, n_tasks), in any order and on any thread,
+  // and returns when all have ended. The first exception thrown by a task is rethrown here after
+  // the others have ended; tasks not yet started are then skipped.
   virtual void run(std::size_t n_tasks,
                    const std::function<void(std::size_t index, std::size_t worker)>& task) = 0;
 };

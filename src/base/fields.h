@@ -27,7 +27,8 @@ struct FieldInfo {
 // Shortest decimal text that parses back to the same double.
 std::string print_number(double value);
 
-// Sets one field from text. Throws Error(kInvalidArgument) that names the field, the text and the domain.
+// Sets one field from text. Throws Error(kInvalidArgument) that names the field, the text and the
+// domain.
 void assign_field(std::string_view name, std::string_view text, double minimum, double maximum,
                   int& field);
 void assign_field(std::string_view name, std::string_view text, double minimum, double maximum,
@@ -40,10 +41,13 @@ namespace detail {
 struct FieldLister {
   std::vector<FieldInfo> out;
   void operator()(const char* name, int& field, double minimum, double maximum, const char* help) {
-    out.push_back({name, std::to_string(field), print_number(minimum) + ".." + print_number(maximum), help});
+    out.push_back(
+        {name, std::to_string(field), print_number(minimum) + ".." + print_number(maximum), help});
   }
-  void operator()(const char* name, double& field, double minimum, double maximum, const char* help) {
-    out.push_back({name, print_number(field), print_number(minimum) + ".." + print_number(maximum), help});
+  void operator()(const char* name, double& field, double minimum, double maximum,
+                  const char* help) {
+    out.push_back(
+        {name, print_number(field), print_number(minimum) + ".." + print_number(maximum), help});
   }
   void operator()(const char* name, std::string& field, std::initializer_list<const char*> choices,
                   const char* help) {

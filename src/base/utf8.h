@@ -1,5 +1,6 @@
-// Turns bytes that arrive in any split into whole UTF-8 characters. Invalid bytes become U+FFFD, one for each
-// maximal part that begins like a character (Unicode 15, section 3.9, the practice of W3C decoders).
+// Turns bytes that arrive in any split into whole UTF-8 characters. Invalid bytes become U+FFFD,
+// one for each maximal part that begins like a character (Unicode 15, section 3.9, the practice of
+// W3C decoders).
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,8 @@ void TailRows::reserve(std::size_t n) {
 void TailRows::grow(std::size_t n) {
   const std::size_t wanted = size_ + n;
   // Growth by half keeps the amortised copy small and the slack below a third of a long tail.
-  if (wanted > capacity_) reallocate(std::max({wanted, capacity_ + capacity_ / 2, std::size_t{64}}), 0);
+  if (wanted > capacity_)
+    reallocate(std::max({wanted, capacity_ + capacity_ / 2, std::size_t{64}}), 0);
   size_ = wanted;
 }
 
@@ -60,11 +61,13 @@ FrozenLayer::FrozenLayer(const KvShape& shape, std::vector<Head> heads, std::int
     PRECIS_CHECK(head.keys.size() == n * shape.head_dim && head.values.size() == head.keys.size(),
                  head.keys.size(), " vs ", head.values.size());
     PRECIS_CHECK(head.bias.empty() || head.bias.size() == n, head.bias.size(), " vs ", n);
-    PRECIS_CHECK(head.positions.empty() || head.positions.size() == n, head.positions.size(), " vs ", n);
+    PRECIS_CHECK(head.positions.empty() || head.positions.size() == n, head.positions.size(),
+                 " vs ", n);
     PRECIS_CHECK(head.n_residual <= n, head.n_residual, " > ", n);
     offsets_.push_back(offsets_.back() + n);
     n_residual_.push_back(head.n_residual);
-    any_bias = any_bias || std::any_of(head.bias.begin(), head.bias.end(), [](float b) { return b != 0.0f; });
+    any_bias = any_bias ||
+               std::any_of(head.bias.begin(), head.bias.end(), [](float b) { return b != 0.0f; });
     any_positions = any_positions || !head.positions.empty();
   }
   const std::size_t total = offsets_.back();
@@ -78,13 +81,17 @@ FrozenLayer::FrozenLayer(const KvShape& shape, std::vector<Head> heads, std::int
     keys_.insert(keys_.end(), head.keys.begin(), head.keys.end());
     values_.insert(values_.end(), head.values.begin(), head.values.end());
     if (any_bias) {
-      if (head.bias.empty()) bias_.resize(bias_.size() + n, 0.0f);
-      else bias_.insert(bias_.end(), head.bias.begin(), head.bias.end());
+      if (head.bias.empty())
+        bias_.resize(bias_.size() + n, 0.0f);
+      else
+        bias_.insert(bias_.end(), head.bias.begin(), head.bias.end());
     }
     if (any_positions) {
       if (head.positions.empty())
-        for (std::size_t i = 0; i < n; ++i) positions_.push_back(first_position + static_cast<std::int32_t>(i));
-      else positions_.insert(positions_.end(), head.positions.begin(), head.positions.end());
+        for (std::size_t i = 0; i < n; ++i)
+          positions_.push_back(first_position + static_cast<std::int32_t>(i));
+      else
+        positions_.insert(positions_.end(), head.positions.begin(), head.positions.end());
     }
     head = Head();  // free early: a layer is held twice for as short as possible
   }
@@ -108,8 +115,8 @@ EntryView FrozenLayer::head(std::size_t head) const {
 }
 
 std::size_t FrozenLayer::bytes() const {
-  return keys_.size() * sizeof(Half) + values_.size() * sizeof(Half) + bias_.size() * sizeof(float) +
-         positions_.size() * sizeof(std::int32_t);
+  return keys_.size() * sizeof(Half) + values_.size() * sizeof(Half) +
+         bias_.size() * sizeof(float) + positions_.size() * sizeof(std::int32_t);
 }
 
 }  // namespace precis

@@ -1,5 +1,6 @@
-// Growing and frozen storage of keys and values. Index order is layer, head, token, channel; one object
-// here is one layer. Rows are f16 and post-RoPE. Positions are always the true positions in the text.
+// Growing and frozen storage of keys and values. Index order is layer, head, token, channel; one
+// object here is one layer. Rows are f16 and post-RoPE. Positions are always the true positions in
+// the text.
 #pragma once
 
 #include <cstddef>
@@ -74,11 +75,11 @@ class TailRows {
   std::vector<Half> values_;  // [n_kv_heads, capacity, head_dim]
 };
 
-// The condensed cache of one layer: for each KV head a list of entries (key, value, bias, position),
-// stored in CSR form. Immutable once built, shared between sessions.
+// The condensed cache of one layer: for each KV head a list of entries (key, value, bias,
+// position), stored in CSR form. Immutable once built, shared between sessions.
 //
-// A head's list has two sections: main entries first, then residual entries (summaries appended by a
-// residual method). Entries of a section are in order of position.
+// A head's list has two sections: main entries first, then residual entries (summaries appended by
+// a residual method). Entries of a section are in order of position.
 class FrozenLayer {
  public:
   // One head's entries on the way in. Sizes must agree: keys and values are [n, head_dim].

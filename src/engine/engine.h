@@ -18,7 +18,8 @@ struct EngineOptions {
 class Engine {
  public:
   // Throws Error, see Model::load.
-  static std::shared_ptr<const Engine> load(const std::string& model_path, const EngineOptions& options);
+  static std::shared_ptr<const Engine> load(const std::string& model_path,
+                                            const EngineOptions& options);
 
   const Model& model() const { return *model_; }
   const std::shared_ptr<const Model>& shared_model() const { return model_; }
@@ -27,7 +28,8 @@ class Engine {
   // Locks itself; one graph or task list runs at a time.
   Backend& backend() const { return *backend_; }
 
-  // Compressible layers (those without a sliding window), in model order, as the condenser wants them.
+  // Compressible layers (those without a sliding window), in model order, as the condenser wants
+  // them.
   std::vector<LayerShape> compressible_layers() const;
   // Model layer of each of them.
   std::vector<std::size_t> compressible_indices() const;

@@ -5,7 +5,8 @@
 namespace precis {
 
 Generation generate(Session& session, Sampler& sampler, const GenerateOptions& options,
-                    const std::function<void(const std::string&)>& on_text, const CallControl& control) {
+                    const std::function<void(const std::string&)>& on_text,
+                    const CallControl& control) {
   const Engine& engine = *session.engine();
   Generation out;
   Utf8Assembler characters;
@@ -21,10 +22,13 @@ Generation generate(Session& session, Sampler& sampler, const GenerateOptions& o
     }
     out.tokens.push_back(token);
     emit(characters.push(engine.tokenizer().piece(token)));
-    if (out.tokens.size() == options.max_tokens || session.next_position() >= engine.config().n_ctx_train) break;
+    if (out.tokens.size() == options.max_tokens ||
+        session.next_position() >= engine.config().n_ctx_train)
+      break;
     const auto start = std::chrono::steady_clock::now();
     session.extend(std::span(&token, 1), 1, control);
-    out.decode_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    out.decode_ms +=
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     ++out.n_decoded;
   }
   emit(characters.finish());

@@ -8,18 +8,20 @@
 namespace precis {
 namespace {
 
-// A tile of queries shares the conversion of each block of K and V; 32 tokens with a group of 3 to 7 give the
-// kernel 96 to 224 rows, enough to be compute-bound.
+// A tile of queries shares the conversion of each block of K and V; 32 tokens with a group of 3 to
+// 7 give the kernel 96 to 224 rows, enough to be compute-bound.
 constexpr std::size_t kTileTokens = 32;
-// A call of at most one tile is cut along the entries too, so that every thread finds work; longer ones have
-// enough tiles. 1024 entries of 64 channels are 256 KiB of K and V: well above the cost of a merge.
+// A call of at most one tile is cut along the entries too, so that every thread finds work; longer
+// ones have enough tiles. 1024 entries of 64 channels are 256 KiB of K and V: well above the cost
+// of a merge.
 constexpr std::size_t kSliceEntries = 1024;
 
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-CacheAttention::CacheAttention(const ModelConfig& config, std::vector<LayerCache>& layers, std::size_t n_threads)
+CacheAttention::CacheAttention(const ModelConfig& config, std::vector<LayerCache>& layers,
+                               std::size_t n_threads)
     : config_(config), layers_(layers), next_task_(config.n_layers), scratch_(n_threads) {}
 
 void CacheAttention::observe(ObservedQueries* observed, std::size_t first_token) {
@@ -33,14 +35,17 @@ CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_to
   plan.n_tiles = divide_up(n_tokens, kTileTokens);
   std::size_t n_frozen = 0;
   if (cache.frozen)
-    for (std::size_t h = 0; h < config_.n_kv_heads; ++h) n_frozen = std::max(n_frozen, cache.frozen->n_entries(h));
-  plan.slice = n_tokens <= kTileTokens ? kSliceEntries : std::max<std::size_t>({1, n_frozen, cache.tail.size()});
+    for (std::size_t h = 0; h < config_.n_kv_heads; ++h)
+      n_frozen = std::max(n_frozen, cache.frozen->n_entries(h));
+  plan.slice = n_tokens <= kTileTokens ? kSliceEntries
+                                       : std::max<std::size_t>({1, n_frozen, cache.tail.size()});
   plan.n_frozen_slices = divide_up(n_frozen, plan.slice);
   plan.n_slices = plan.n_frozen_slices + divide_up(cache.tail.size(), plan.slice);
   return plan;
 }
 
-void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer, std::size_t n_tokens) {
+void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer,
+                             std::size_t n_tokens) {
   std::size_t n_states = 0;
   for (std::size_t il = first_layer; il < last_layer; ++il) {
     layers_[il].tail.grow(n_tokens);
@@ -68,14 +73,16 @@ void CacheAttention::store(const AttentionCall& call) noexcept {
   }
 }
 
-StateView CacheAttention::state(const Plan&, std::size_t slice, std::size_t head, std::size_t first_token,
-                                std::size_t n_tokens) {
-  const std::size_t row = ((slice * config_.n_kv_heads + head) * n_tokens + first_token) * config_.group();
-  return {state_max_.data() + row, state_sum_.data() + row, state_out_.data() + row * config_.head_dim};
+StateView CacheAttention::state(const Plan&, std::size_t slice, std::size_t head,
+                                std::size_t first_token, std::size_t n_tokens) {
+  const std::size_t row =
+      ((slice * config_.n_kv_heads + head) * n_tokens + first_token) * config_.group();
+  return {state_max_.data() + row, state_sum_.data() + row,
+          state_out_.data() + row * config_.head_dim};
 }
 
-void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, std::size_t head, std::size_t tile,
-                                  std::size_t slice, Scratch& scratch) {
+void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, std::size_t head,
+                                  std::size_t tile, std::size_t slice, Scratch& scratch) {
   const LayerCache& cache = layers_[call.layer];
   const std::size_t d = config_.head_dim;
   const std::size_t first_token = tile * kTileTokens;
@@ -94,13 +101,17 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
   for (std::size_t i = 0; i < queries.n_tokens; ++i) {
     std::size_t first = begin;
     std::size_t last = end;
-    if (in_tail) {  // rows of the tail are consecutive positions, this call's tokens the last of them
+    if (in_tail) {  // rows of the tail are consecutive positions, this call's tokens the last of
+                    // them
       const std::size_t own = entries.n - call.n_tokens + first_token + i;
       last = std::min(last, own + 1);
-      if (config_.is_sliding[call.layer] && own + 1 > config_.window) first = std::max(first, own + 1 - config_.window);
+      if (config_.is_sliding[call.layer] && own + 1 > config_.window)
+        first = std::max(first, own + 1 - config_.window);
     }
     first = std::min(first, last);
-    visible[i] = first < last ? Visible{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last)} : Visible{};
+    visible[i] = first < last
+                     ? Visible{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last)}
+                     : Visible{};
   }
   const StateView s = state(plan, slice, head, first_token, call.n_tokens);
   reset_states(s, queries.n_rows(), d);
@@ -131,7 +142,8 @@ void CacheAttention::attend(const AttentionCall& call) noexcept {
       cancelled_ = true;
       return;
     }
-    // Late tiles see more, so they go first: the last tasks are then the short ones and no core idles long.
+    // Late tiles see more, so they go first: the last tasks are then the short ones and no core
+    // idles long.
     const std::size_t tile = plan.n_tiles - 1 - task / (config_.n_kv_heads * plan.n_slices);
     const std::size_t head = task / plan.n_slices % config_.n_kv_heads;
     attend_slice(call, plan, head, tile, task % plan.n_slices, scratch);
@@ -144,7 +156,8 @@ void CacheAttention::finish(const AttentionCall& call) noexcept {
   const std::size_t d = config_.head_dim;
   const std::size_t group = config_.group();
   const std::size_t first_row = layers_[call.layer].tail.size() - call.n_tokens;
-  for (std::size_t task = call.thread; task < config_.n_kv_heads * plan.n_tiles; task += call.n_threads) {
+  for (std::size_t task = call.thread; task < config_.n_kv_heads * plan.n_tiles;
+       task += call.n_threads) {
     const std::size_t head = task % config_.n_kv_heads;
     const std::size_t first_token = task / config_.n_kv_heads * kTileTokens;
     const std::size_t n = std::min(kTileTokens, call.n_tokens - first_token);
@@ -153,7 +166,8 @@ void CacheAttention::finish(const AttentionCall& call) noexcept {
       merge_states(total, state(plan, s, head, first_token, call.n_tokens), n * group, d);
     float* out = call.out + (first_token * config_.n_heads + head * group) * d;
     float log_sum_exp[kTileTokens];
-    // One query head at a time when its log-sum-exp is wanted: rows of a state are (token, query head).
+    // One query head at a time when its log-sum-exp is wanted: rows of a state are (token, query
+    // head).
     if (observed_ == nullptr) {
       finish_states(total, n, group, d, config_.n_heads * d, out, nullptr);
       continue;
@@ -161,11 +175,13 @@ void CacheAttention::finish(const AttentionCall& call) noexcept {
     for (std::size_t t = 0; t < n; ++t) {
       const StateView one{total.max + t * group, total.sum + t * group, total.out + t * group * d};
       PRECIS_CHECK(group <= kTileTokens, group);
-      finish_states(one, 1, group, d, config_.n_heads * d, out + t * config_.n_heads * d, log_sum_exp);
+      finish_states(one, 1, group, d, config_.n_heads * d, out + t * config_.n_heads * d,
+                    log_sum_exp);
       const std::size_t row = first_row + first_token + t;
       if (row < observed_first_) continue;
       for (std::size_t j = 0; j < group; ++j)
-        observed_->log_sum_exp[(head * group + j) * observed_->n_tokens + row - observed_first_] = log_sum_exp[j];
+        observed_->log_sum_exp[(head * group + j) * observed_->n_tokens + row - observed_first_] =
+            log_sum_exp[j];
     }
   }
 }

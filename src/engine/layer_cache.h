@@ -1,4 +1,5 @@
-// The live cache of a session: one LayerCache a layer, and the attention over it that the model's graphs call.
+// The live cache of a session: one LayerCache a layer, and the attention over it that the model's
+// graphs call.
 #pragma once
 
 #include <atomic>
@@ -14,22 +15,24 @@
 
 namespace precis {
 
-// Condensed rows (shared, may be null), then the tail: everything that came later. A sliding layer has only a
-// tail, trimmed to its window.
+// Condensed rows (shared, may be null), then the tail: everything that came later. A sliding layer
+// has only a tail, trimmed to its window.
 struct LayerCache {
   std::shared_ptr<const FrozenLayer> frozen;
   TailRows tail;
 };
 
-// Attention of every layer of one session. The result does not depend on the number of threads: work is cut
-// into (KV head, tile of queries, slice of entries) by fixed sizes and partial states are merged in that order.
+// Attention of every layer of one session. The result does not depend on the number of threads:
+// work is cut into (KV head, tile of queries, slice of entries) by fixed sizes and partial states
+// are merged in that order.
 class CacheAttention final : public AttentionOp {
  public:
   CacheAttention(const ModelConfig& config, std::vector<LayerCache>& layers, std::size_t n_threads);
 
   void set_cancel(const CancelFlag* cancel) { cancel_ = cancel; }
-  // Captures queries of the current layer from prompt token first_token on into `observed` (sized by the caller
-  // for tokens [first_token, first_token + observed->n_tokens)); nullptr stops. Prompt token = tail row.
+  // Captures queries of the current layer from prompt token first_token on into `observed` (sized
+  // by the caller for tokens [first_token, first_token + observed->n_tokens)); nullptr stops.
+  // Prompt token = tail row.
   void observe(ObservedQueries* observed, std::size_t first_token);
   // True if work was left out because the cancel flag was up; cleared by reading.
   bool take_cancelled() { return cancelled_.exchange(false); }
@@ -43,9 +46,9 @@ class CacheAttention final : public AttentionOp {
   // How one call on one layer is cut.
   struct Plan {
     std::size_t n_tiles = 0;
-    std::size_t slice = 0;           // entries in a slice
+    std::size_t slice = 0;  // entries in a slice
     std::size_t n_frozen_slices = 0;
-    std::size_t n_slices = 0;        // frozen and tail together
+    std::size_t n_slices = 0;  // frozen and tail together
   };
   Plan plan_of(std::size_t layer, std::size_t n_tokens) const;
   StateView state(const Plan& plan, std::size_t slice, std::size_t head, std::size_t first_token,
@@ -64,7 +67,7 @@ class CacheAttention final : public AttentionOp {
   std::vector<Scratch> scratch_;                     // [n_threads]
   std::vector<float> state_max_;                     // [n_slices, n_heads, n_tokens]
   std::vector<float> state_sum_;
-  std::vector<float> state_out_;                     // [n_slices, n_heads, n_tokens, head_dim]
+  std::vector<float> state_out_;  // [n_slices, n_heads, n_tokens, head_dim]
 };
 
 }  // namespace precis

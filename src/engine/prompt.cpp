@@ -22,7 +22,8 @@ struct CutPrompt {
   std::vector<PromptPart> question;
 };
 
-// Finds where the question begins among the template's parts: the end of the last input part that holds it.
+// Finds where the question begins among the template's parts: the end of the last input part that
+// holds it.
 CutPrompt cut(const std::vector<PromptPart>& parts, const std::string& question) {
   CutPrompt out;
   std::size_t last_input = parts.size();
@@ -44,12 +45,13 @@ CutPrompt cut(const std::vector<PromptPart>& parts, const std::string& question)
 
 }  // namespace
 
-PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document, const std::string& question,
-                              bool use_template) {
+PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
+                              const std::string& question, bool use_template) {
   const std::string text = stripped(document);
   const std::string asked = stripped(question);
   if (text.empty() && asked.empty())
-    throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give a document (-f) or a question (-p) with some text");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the prompt is empty: give a document (-f) or a question (-p) with some text");
   const std::string separator = "\n\n";
   const bool both = !text.empty() && !asked.empty();
   const std::string tail = both ? separator + asked : "";
@@ -69,7 +71,8 @@ PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
 
   const Tokenizer& tokenizer = engine.tokenizer();
   const std::string bos = tokenizer.bos_text();
-  bool add_bos = tokenizer.adds_bos() && !(chat != nullptr && !bos.empty() && parts.front().text.starts_with(bos));
+  bool add_bos = tokenizer.adds_bos() &&
+                 !(chat != nullptr && !bos.empty() && parts.front().text.starts_with(bos));
   const auto encode = [&](const std::vector<PromptPart>& from, std::vector<Token>& to) {
     for (const PromptPart& part : from) {
       append(to, tokenizer.tokenize(part.text, add_bos, !part.is_input));

@@ -9,16 +9,18 @@
 namespace precis {
 
 struct PreparedPrompt {
-  std::vector<Token> context;   // condensed: the template's beginning and the document
-  std::vector<Token> question;  // read after condensing: the question and the template's end; may be empty
+  std::vector<Token> context;  // condensed: the template's beginning and the document
+  std::vector<Token>
+      question;  // read after condensing: the question and the template's end; may be empty
   bool used_template = false;
 };
 
-// Wraps both in one user message of the model's chat template (if it has one and use_template), and cuts the
-// token sequence where the question begins. Document and question never become control tokens. White space at
-// their ends is dropped, as chat templates do. Without a question the whole prompt is context; without a
-// document the question is. Throws Error(kInvalidArgument) if both are empty.
-PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document, const std::string& question,
-                              bool use_template);
+// Wraps both in one user message of the model's chat template (if it has one and use_template), and
+// cuts the token sequence where the question begins. Document and question never become control
+// tokens. White space at their ends is dropped, as chat templates do. Without a question the whole
+// prompt is context; without a document the question is. Throws Error(kInvalidArgument) if both are
+// empty.
+PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
+                              const std::string& question, bool use_template);
 
 }  // namespace precis

@@ -10,7 +10,8 @@ namespace precis {
 namespace {
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
 }
 
 }  // namespace
@@ -28,7 +29,8 @@ struct Session::Impl {
   double compress_ms = 0;
 
   explicit Impl(std::shared_ptr<const Engine> e)
-      : engine(std::move(e)), runner(engine->shared_model(), engine->backend()),
+      : engine(std::move(e)),
+        runner(engine->shared_model(), engine->backend()),
         attention(engine->config(), layers, engine->backend().n_workers()) {
     clear();
   }
@@ -52,17 +54,20 @@ struct Session::Impl {
   }
 
   void check_room(std::size_t n_tokens) const {
-    if (n_tokens == 0) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: it has no tokens");
+    if (n_tokens == 0)
+      throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: it has no tokens");
     if (n_positions + n_tokens > config().n_ctx_train)
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("the text needs ", n_positions + n_tokens, " tokens but the model's context is ",
-                         config().n_ctx_train, "; shorten it or use a model with a longer context"));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("the text needs ", n_positions + n_tokens, " tokens but the model's context is ",
+                 config().n_ctx_train, "; shorten it or use a model with a longer context"));
   }
 
   // Drops rows that no later token of a sliding layer can see.
   void trim_sliding(std::size_t layer) {
     TailRows& tail = layers[layer].tail;
-    if (config().is_sliding[layer] && tail.size() > config().window) tail.drop_front(tail.size() - config().window);
+    if (config().is_sliding[layer] && tail.size() > config().window)
+      tail.drop_front(tail.size() - config().window);
   }
 
   void throw_if_left_out() {
@@ -75,13 +80,13 @@ struct Session::Impl {
   // The whole prompt through one layer after another (layer-major prefill).
   void prefill(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
                const LayerDone& layer_done);
-  void run_layer_major(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
-                       const LayerDone& layer_done);
+  void run_layer_major(std::span<const Token> tokens, std::size_t n_observe,
+                       const CallControl& control, const LayerDone& layer_done);
   void extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control);
 };
 
-void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
-                                    const LayerDone& layer_done) {
+void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n_observe,
+                                    const CallControl& control, const LayerDone& layer_done) {
   const ModelConfig& c = config();
   const std::size_t n = tokens.size();
   const std::size_t chunk = runner.chunk_tokens();
@@ -106,11 +111,13 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n
     if (!sliding) layers[il].tail.reserve(n);
     for (std::size_t t = 0; t < n; t += chunk) {
       const std::size_t m = std::min(chunk, n - t);
-      runner.run_layer(il, static_cast<std::int32_t>(t), m, hidden.data() + t * c.n_embd, attention);
+      runner.run_layer(il, static_cast<std::int32_t>(t), m, hidden.data() + t * c.n_embd,
+                       attention);
       throw_if_left_out();
       trim_sliding(il);
       progress.n_done += m;
-      progress.fraction = static_cast<double>(progress.n_done) / static_cast<double>(progress.n_total);
+      progress.fraction =
+          static_cast<double>(progress.n_done) / static_cast<double>(progress.n_total);
       // The last word comes after the last layer was dealt with.
       if (control.progress && progress.n_done < progress.n_total) control.progress(progress);
     }
@@ -122,8 +129,8 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n
   if (control.progress) control.progress(progress);
 }
 
-void Session::Impl::prefill(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
-                            const LayerDone& layer_done) {
+void Session::Impl::prefill(std::span<const Token> tokens, std::size_t n_observe,
+                            const CallControl& control, const LayerDone& layer_done) {
   if (n_positions != 0)
     throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", n_positions,
                                                     " tokens; reset it before another prompt"));
@@ -140,10 +147,12 @@ void Session::Impl::prefill(std::span<const Token> tokens, std::size_t n_observe
   n_positions = tokens.size();
 }
 
-void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control) {
+void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
+                           const CallControl& control) {
   check_room(tokens.size());
   if (n_logits > tokens.size())
-    throw Error(ErrorCode::kInvalidArgument, concat("logits of ", n_logits, " tokens wanted, ", tokens.size(), " given"));
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("logits of ", n_logits, " tokens wanted, ", tokens.size(), " given"));
   runner.set_cancel(control.cancel);
   attention.set_cancel(control.cancel);
   const std::size_t n_vocab = config().n_vocab;
@@ -157,12 +166,13 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits, 
       const std::size_t m = std::min(chunk, tokens.size() - t);
       const std::size_t first_wanted = std::max(t, tokens.size() - n_logits);
       const std::size_t wanted = t + m > first_wanted ? t + m - first_wanted : 0;
-      runner.run(tokens.subspan(t, m), static_cast<std::int32_t>(n_positions + t), attention, wanted,
-                 rows.data() + n_rows * n_vocab);
+      runner.run(tokens.subspan(t, m), static_cast<std::int32_t>(n_positions + t), attention,
+                 wanted, rows.data() + n_rows * n_vocab);
       throw_if_left_out();
       n_rows += wanted;
       if (control.progress)
-        control.progress({static_cast<double>(t + m) / static_cast<double>(tokens.size()), t + m, tokens.size()});
+        control.progress({static_cast<double>(t + m) / static_cast<double>(tokens.size()), t + m,
+                          tokens.size()});
     }
   } catch (...) {
     // Nothing was trimmed yet, so the tails can go back.
@@ -180,17 +190,20 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits, 
     if (layers[il].tail.size() >= 2 * config().window) trim_sliding(il);
 }
 
-Session::Session(std::shared_ptr<const Engine> engine) : impl_(std::make_unique<Impl>(std::move(engine))) {}
+Session::Session(std::shared_ptr<const Engine> engine)
+    : impl_(std::make_unique<Impl>(std::move(engine))) {}
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 
-void Session::prefill(std::span<const Token> tokens, std::size_t observe, const CallControl& control) {
+void Session::prefill(std::span<const Token> tokens, std::size_t observe,
+                      const CallControl& control) {
   Impl& impl = *impl_;
   const auto start = std::chrono::steady_clock::now();
   std::vector<ObservedQueries> kept(impl.config().n_layers);
-  impl.prefill(tokens, observe, control,
-               [&](std::size_t layer, ObservedQueries& queries) { kept[layer] = std::move(queries); });
+  impl.prefill(tokens, observe, control, [&](std::size_t layer, ObservedQueries& queries) {
+    kept[layer] = std::move(queries);
+  });
   impl.observed = std::move(kept);
   impl.is_dense_prompt = true;
   impl.prefill_ms = milliseconds_since(start);
@@ -200,19 +213,21 @@ void Session::prefill(std::span<const Token> tokens, std::size_t observe, const 
 CompressionReport Session::compress(const CondenseRequest& request, const CallControl& control) {
   Impl& impl = *impl_;
   if (!impl.is_dense_prompt)
-    throw Error(ErrorCode::kInvalidArgument, "only a prompt that was just read can be compressed: call prefill first");
+    throw Error(ErrorCode::kInvalidArgument,
+                "only a prompt that was just read can be compressed: call prefill first");
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::size_t> indices = impl.engine->compressible_indices();
-  Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(), impl.n_positions,
-                      request.seed, sliding_bytes());
+  Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(),
+                      impl.n_positions, request.seed, sliding_bytes());
   if (control.progress) control.progress({0, 0, indices.size()});
   std::vector<std::shared_ptr<const FrozenLayer>> frozen;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const std::size_t il = indices[i];
     const std::size_t captured = impl.observed[il].n_tokens;
     if (captured < std::min(condenser.queries_needed(), impl.n_positions))
-      throw Error(ErrorCode::kInvalidArgument, concat("the method reads the last ", condenser.queries_needed(),
-                                                      " queries but prefill kept ", captured));
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("the method reads the last ", condenser.queries_needed(),
+                         " queries but prefill kept ", captured));
     frozen.push_back(std::make_shared<const FrozenLayer>(condenser.condense_layer(
         i, impl.layers[il].tail, impl.observed[il], impl.engine->backend(), control.cancel)));
     if (control.progress) {
@@ -222,7 +237,8 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   }
   for (std::size_t i = 0; i < indices.size(); ++i) {
     impl.layers[indices[i]].frozen = std::move(frozen[i]);
-    impl.layers[indices[i]].tail = TailRows(impl.shape(), static_cast<std::int32_t>(impl.n_positions));
+    impl.layers[indices[i]].tail =
+        TailRows(impl.shape(), static_cast<std::int32_t>(impl.n_positions));
   }
   impl.observed.clear();
   impl.is_dense_prompt = false;
@@ -239,28 +255,31 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
   const ModelConfig& c = impl.config();
   const std::size_t sliding_rows = std::min(tokens.size(), c.window);
   const std::size_t n_sliding = c.n_layers - indices.size();
-  Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(), tokens.size(),
-                      request.seed, n_sliding * sliding_rows * c.n_kv_heads * impl.shape().row_pair_bytes());
+  Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(),
+                      tokens.size(), request.seed,
+                      n_sliding * sliding_rows * c.n_kv_heads * impl.shape().row_pair_bytes());
   std::size_t next = 0;
   double compress_ms = 0;
-  impl.prefill(tokens, condenser.queries_needed(), control, [&](std::size_t layer, ObservedQueries& queries) {
-    const auto layer_start = std::chrono::steady_clock::now();
-    LayerCache& cache = impl.layers[layer];
-    cache.frozen = std::make_shared<const FrozenLayer>(
-        condenser.condense_layer(next++, cache.tail, queries, impl.engine->backend(), control.cancel));
-    // The rows' memory moves on to the next compressible layer.
-    TailRows rows = std::move(cache.tail);
-    cache.tail = TailRows(impl.shape(), static_cast<std::int32_t>(tokens.size()));
-    rows.truncate(0);
-    if (next < indices.size()) impl.layers[indices[next]].tail = std::move(rows);
-    compress_ms += milliseconds_since(layer_start);
-  });
+  impl.prefill(tokens, condenser.queries_needed(), control,
+               [&](std::size_t layer, ObservedQueries& queries) {
+                 const auto layer_start = std::chrono::steady_clock::now();
+                 LayerCache& cache = impl.layers[layer];
+                 cache.frozen = std::make_shared<const FrozenLayer>(condenser.condense_layer(
+                     next++, cache.tail, queries, impl.engine->backend(), control.cancel));
+                 // The rows' memory moves on to the next compressible layer.
+                 TailRows rows = std::move(cache.tail);
+                 cache.tail = TailRows(impl.shape(), static_cast<std::int32_t>(tokens.size()));
+                 rows.truncate(0);
+                 if (next < indices.size()) impl.layers[indices[next]].tail = std::move(rows);
+                 compress_ms += milliseconds_since(layer_start);
+               });
   impl.compress_ms = compress_ms;
   impl.prefill_ms = milliseconds_since(start) - compress_ms;
   return condenser.report();
 }
 
-std::span<const float> Session::extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control) {
+std::span<const float> Session::extend(std::span<const Token> tokens, std::size_t n_logits,
+                                       const CallControl& control) {
   impl_->extend(tokens, n_logits, control);
   return impl_->logits;
 }
@@ -308,7 +327,9 @@ std::size_t Session::kv_bytes_full() const {
 double Session::prefill_ms() const { return impl_->prefill_ms; }
 double Session::compress_ms() const { return impl_->compress_ms; }
 const std::shared_ptr<const Engine>& Session::engine() const { return impl_->engine; }
-const FrozenLayer* Session::frozen_layer(std::size_t layer) const { return impl_->layers[layer].frozen.get(); }
+const FrozenLayer* Session::frozen_layer(std::size_t layer) const {
+  return impl_->layers[layer].frozen.get();
+}
 const TailRows& Session::tail(std::size_t layer) const { return impl_->layers[layer].tail; }
 
 const ObservedQueries& Session::observed(std::size_t layer) const {

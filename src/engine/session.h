@@ -2,8 +2,8 @@
 //
 // Call order, as a regular expression over the methods:
 //   ( prefill compress? | condense )? ( extend | fork )*        reset starts over
-// Positions are always the true ones: after a prompt of n tokens the next position is n, whatever was kept.
-// One thread at a time per session; sessions of one engine may run on different threads.
+// Positions are always the true ones: after a prompt of n tokens the next position is n, whatever
+// was kept. One thread at a time per session; sessions of one engine may run on different threads.
 // If a call throws, the session is as it was before the call.
 #pragma once
 
@@ -20,13 +20,13 @@
 namespace precis {
 
 struct Progress {
-  double fraction = 0;        // of the whole call, 0 to 1
-  std::size_t n_done = 0;     // layer-tokens worked through
+  double fraction = 0;     // of the whole call, 0 to 1
+  std::size_t n_done = 0;  // layer-tokens worked through
   std::size_t n_total = 0;
 };
 
-// How a long call reports and is stopped. Both may be empty. The callback runs on the calling thread, first with
-// fraction 0 and last with 1, and may itself raise the flag.
+// How a long call reports and is stopped. Both may be empty. The callback runs on the calling
+// thread, first with fraction 0 and last with 1, and may itself raise the flag.
 struct CallControl {
   std::function<void(const Progress&)> progress;
   const CancelFlag* cancel = nullptr;
@@ -44,22 +44,25 @@ class Session {
   ~Session();
   Session(Session&&) noexcept;
 
-  // Reads the whole prompt into a dense cache. observe: how many of the last queries of each layer to keep for
-  // a later compress() (Condenser::queries_needed of the method; SIZE_MAX for all).
-  // Throws Error(kInvalidArgument) for an empty prompt or one longer than the model's context (both numbers).
-  void prefill(std::span<const Token> tokens, std::size_t observe = 0, const CallControl& control = {});
+  // Reads the whole prompt into a dense cache. observe: how many of the last queries of each layer
+  // to keep for a later compress() (Condenser::queries_needed of the method; SIZE_MAX for all).
+  // Throws Error(kInvalidArgument) for an empty prompt or one longer than the model's context (both
+  // numbers).
+  void prefill(std::span<const Token> tokens, std::size_t observe = 0,
+               const CallControl& control = {});
   // Condenses the dense cache that prefill() left. Needs its queries.
   CompressionReport compress(const CondenseRequest& request, const CallControl& control = {});
-  // prefill and compress, layer by layer: each layer's dense rows are freed once they are condensed. Gives the
-  // same bits as prefill + compress, in much less memory.
+  // prefill and compress, layer by layer: each layer's dense rows are freed once they are
+  // condensed. Gives the same bits as prefill + compress, in much less memory.
   CompressionReport condense(std::span<const Token> tokens, const CondenseRequest& request,
                              const CallControl& control = {});
 
-  // Appends tokens and returns the logits of the last n_logits of them, [n_logits, n_vocab]; the view is valid
-  // until the next call. On an empty session this is an ordinary token-major prefill.
+  // Appends tokens and returns the logits of the last n_logits of them, [n_logits, n_vocab]; the
+  // view is valid until the next call. On an empty session this is an ordinary token-major prefill.
   std::span<const float> extend(std::span<const Token> tokens, std::size_t n_logits = 1,
                                 const CallControl& control = {});
-  // Logits after the last token of prefill or condense (computed with the full cache), or of extend.
+  // Logits after the last token of prefill or condense (computed with the full cache), or of
+  // extend.
   std::span<const float> last_logits() const;
 
   // A new session at the same point. The condensed cache is shared, the tail is copied.

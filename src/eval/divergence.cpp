@@ -18,7 +18,8 @@ double log_sum_exp(std::span<const float> logits) {
 }  // namespace
 
 Divergence compare_logits(std::span<const float> reference, std::span<const float> other) {
-  PRECIS_CHECK(reference.size() == other.size() && !reference.empty(), reference.size(), " vs ", other.size());
+  PRECIS_CHECK(reference.size() == other.size() && !reference.empty(), reference.size(), " vs ",
+               other.size());
   const double norm_r = log_sum_exp(reference);
   const double norm_o = log_sum_exp(other);
   double kl = 0;
@@ -28,7 +29,9 @@ Divergence compare_logits(std::span<const float> reference, std::span<const floa
     const double p = std::exp(log_r);
     if (p > 0) kl += p * (log_r - log_o);
   }
-  const auto top = [](std::span<const float> x) { return std::max_element(x.begin(), x.end()) - x.begin(); };
+  const auto top = [](std::span<const float> x) {
+    return std::max_element(x.begin(), x.end()) - x.begin();
+  };
   // Rounding may leave a tiny negative sum for equal distributions.
   return {std::max(kl, 0.0), top(reference) == top(other)};
 }

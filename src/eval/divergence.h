@@ -7,8 +7,8 @@
 namespace precis {
 
 struct Divergence {
-  double kl = 0;               // KL(reference || other) in nats
-  bool same_top = false;       // both prefer the same token
+  double kl = 0;          // KL(reference || other) in nats
+  bool same_top = false;  // both prefer the same token
 };
 
 // Both spans are logits [n_vocab] of one position.

@@ -1,6 +1,7 @@
-// Attention as a custom operation inside a model's graph. The graph computes q, k, v of some tokens of one
-// layer and calls the three phases in order, each on all threads of the pool at once, with a barrier between
-// phases. Implementations divide the work by (thread, n_threads) and must give the same bits for any n_threads.
+// Attention as a custom operation inside a model's graph. The graph computes q, k, v of some tokens
+// of one layer and calls the three phases in order, each on all threads of the pool at once, with a
+// barrier between phases. Implementations divide the work by (thread, n_threads) and must give the
+// same bits for any n_threads.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,8 @@ struct AttentionCall {
 class AttentionOp {
  public:
   virtual ~AttentionOp() = default;
-  // On the calling thread, before a graph runs: make room for n_tokens more tokens in layers [first, last).
-  // May throw.
+  // On the calling thread, before a graph runs: make room for n_tokens more tokens in layers
+  // [first, last). May throw.
   virtual void prepare(std::size_t first_layer, std::size_t last_layer, std::size_t n_tokens) = 0;
   // Phase 1: store k and v (q, out not set).
   virtual void store(const AttentionCall& call) noexcept = 0;

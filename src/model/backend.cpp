@@ -24,8 +24,8 @@
 namespace precis {
 namespace {
 
-// Folders that may hold ggml's CPU modules (libggml-cpu-<variant>.so), in order: the user's word, beside an
-// installed binary or library, the build tree.
+// Folders that may hold ggml's CPU modules (libggml-cpu-<variant>.so), in order: the user's word,
+// beside an installed binary or library, the build tree.
 std::vector<std::string> module_folders() {
   std::vector<std::string> folders;
   if (const char* chosen = std::getenv("PRECIS_BACKEND_DIR")) folders.emplace_back(chosen);
@@ -79,12 +79,14 @@ std::size_t available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   std::size_t n = std::max(1u, std::thread::hardware_concurrency());
-  if (sched_getaffinity(0, sizeof set, &set) == 0) n = static_cast<std::size_t>(std::max(1, CPU_COUNT(&set)));
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    n = static_cast<std::size_t>(std::max(1, CPU_COUNT(&set)));
   return std::min(n, cgroup_cores());
 }
 
 Backend::Backend(std::size_t n_threads)
-    : n_threads_(std::min<std::size_t>(n_threads == 0 ? available_cores() : n_threads, GGML_MAX_N_THREADS)),
+    : n_threads_(std::min<std::size_t>(n_threads == 0 ? available_cores() : n_threads,
+                                       GGML_MAX_N_THREADS)),
       impl_(std::make_unique<Impl>()) {
   impl_->device = find_cpu_device();
   impl_->backend.reset(ggml_backend_dev_init(impl_->device, nullptr));
@@ -92,12 +94,13 @@ Backend::Backend(std::size_t n_threads)
   impl_->n_threads = n_threads_;
   ggml_threadpool_params params;
   ggml_threadpool_params_init(&params, static_cast<int>(n_threads_));
-  impl_->pool = device_function<decltype(ggml_threadpool_new)>(impl_->device, "ggml_threadpool_new")(&params);
+  impl_->pool =
+      device_function<decltype(ggml_threadpool_new)>(impl_->device, "ggml_threadpool_new")(&params);
   if (impl_->pool == nullptr)
     throw Error(ErrorCode::kOutOfMemory, concat("could not start ", n_threads_, " threads"));
   using SetThreads = void(ggml_backend_t, int);
-  device_function<SetThreads>(impl_->device, "ggml_backend_set_n_threads")(impl_->backend.get(),
-                                                                         static_cast<int>(n_threads_));
+  device_function<SetThreads>(impl_->device, "ggml_backend_set_n_threads")(
+      impl_->backend.get(), static_cast<int>(n_threads_));
   device_function<decltype(ggml_backend_cpu_set_threadpool)>(
       impl_->device, "ggml_backend_cpu_set_threadpool")(impl_->backend.get(), impl_->pool);
 }
@@ -106,7 +109,8 @@ Backend::~Backend() = default;
 
 Backend::Impl::~Impl() {
   backend.reset();
-  if (pool != nullptr) device_function<decltype(ggml_threadpool_free)>(device, "ggml_threadpool_free")(pool);
+  if (pool != nullptr)
+    device_function<decltype(ggml_threadpool_free)>(device, "ggml_threadpool_free")(pool);
 }
 
 std::vector<ggml_backend_buffer_type_t> Backend::Impl::weight_buffer_types() const {
@@ -114,7 +118,8 @@ std::vector<ggml_backend_buffer_type_t> Backend::Impl::weight_buffer_types() con
   using GetExtra = ggml_backend_buffer_type_t*(ggml_backend_dev_t);
   if (void* address = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
                                                         "ggml_backend_dev_get_extra_bufts"))
-    for (auto* extra = reinterpret_cast<GetExtra*>(address)(device); extra != nullptr && *extra != nullptr; ++extra)
+    for (auto* extra = reinterpret_cast<GetExtra*>(address)(device);
+         extra != nullptr && *extra != nullptr; ++extra)
       types.push_back(*extra);
   types.push_back(plain_buffer_type());
   return types;
@@ -136,8 +141,10 @@ void Backend::Impl::compute(ggml_cgraph* graph, const CancelFlag* cancel) {
   if (status == GGML_STATUS_ABORTED) throw_if_cancelled(cancel);
   // A cancelled attention node leaves garbage behind even when it was the graph's last node.
   if (status == GGML_STATUS_SUCCESS) throw_if_cancelled(cancel);
-  if (status == GGML_STATUS_ALLOC_FAILED) throw Error(ErrorCode::kOutOfMemory, "ggml ran out of memory in a graph");
-  if (status != GGML_STATUS_SUCCESS) throw Error(ErrorCode::kInternal, concat("ggml failed: ", ggml_status_to_string(status)));
+  if (status == GGML_STATUS_ALLOC_FAILED)
+    throw Error(ErrorCode::kOutOfMemory, "ggml ran out of memory in a graph");
+  if (status != GGML_STATUS_SUCCESS)
+    throw Error(ErrorCode::kInternal, concat("ggml failed: ", ggml_status_to_string(status)));
 }
 
 namespace {
@@ -169,10 +176,11 @@ void Backend::run(std::size_t n_tasks, const std::function<void(std::size_t, std
   if (n_tasks == 0) return;
   TaskList list{&task, n_tasks, {}, {}, {}};
   // One custom node: every thread of the pool enters it and takes tasks until none is left.
-  ggml_context_ptr context(ggml_init({ggml_tensor_overhead() * 2 + ggml_graph_overhead_custom(4, false) + 64, nullptr, false}));
+  ggml_context_ptr context(ggml_init(
+      {ggml_tensor_overhead() * 2 + ggml_graph_overhead_custom(4, false) + 64, nullptr, false}));
   PRECIS_CHECK(context);
-  ggml_tensor* node = ggml_custom_4d(context.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0, run_task_list,
-                                     GGML_N_TASKS_MAX, &list);
+  ggml_tensor* node = ggml_custom_4d(context.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0,
+                                     run_task_list, GGML_N_TASKS_MAX, &list);
   ggml_cgraph* graph = ggml_new_graph_custom(context.get(), 4, false);
   ggml_build_forward_expand(graph, node);
   impl_->compute(graph, nullptr);

@@ -1,6 +1,6 @@
-// The compute backend: ggml's CPU device, one persistent pool of threads for graphs and for Executor tasks.
-// A new device is one more implementation of this interface's private part; nothing outside src/model
-// knows ggml.
+// The compute backend: ggml's CPU device, one persistent pool of threads for graphs and for
+// Executor tasks. A new device is one more implementation of this interface's private part; nothing
+// outside src/model knows ggml.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace precis {
 
 class Backend final : public Executor {
  public:
-  // n_threads 0: one per core this process may use. Throws Error(kUnsupported) if no CPU backend can be
-  // loaded or the CPU lacks what Precis needs (the message names the missing feature).
+  // n_threads 0: one per core this process may use. Throws Error(kUnsupported) if no CPU backend
+  // can be loaded or the CPU lacks what Precis needs (the message names the missing feature).
   explicit Backend(std::size_t n_threads);
   ~Backend() override;
 

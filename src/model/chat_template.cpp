@@ -57,7 +57,8 @@ std::vector<PromptPart> ChatTemplate::render(const std::vector<ChatMessage>& mes
       if (!part.val.empty()) parts.push_back({part.val, part.is_input});
     return parts;
   } catch (const std::exception& e) {
-    throw Error(ErrorCode::kInvalidArgument, concat("the model's chat template refuses these messages: ", e.what()));
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("the model's chat template refuses these messages: ", e.what()));
   }
 }
 

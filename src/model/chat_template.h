@@ -12,7 +12,8 @@ struct ChatMessage {
   std::string content;
 };
 
-// A stretch of a rendered prompt. Input text came from a message and must not be parsed for control tokens.
+// A stretch of a rendered prompt. Input text came from a message and must not be parsed for control
+// tokens.
 struct PromptPart {
   std::string text;
   bool is_input = false;

@@ -8,7 +8,7 @@
 
 namespace precis {
 
-enum class RopePairs { kAdjacent, kHalves };      // pairs (2i, 2i+1) or (i, i + n_rot/2)
+enum class RopePairs { kAdjacent, kHalves };  // pairs (2i, 2i+1) or (i, i + n_rot/2)
 enum class FfnActivation { kSilu, kGelu };
 
 // One set of rotary parameters (a model has up to two: global and sliding layers).
@@ -22,8 +22,8 @@ struct RopeConfig {
 
 struct ModelConfig {
   std::string arch;
-  std::string name;            // general.name, may be empty
-  std::string file_type;       // e.g. "Q4_1": the most common type among matrices
+  std::string name;       // general.name, may be empty
+  std::string file_type;  // e.g. "Q4_1": the most common type among matrices
   std::size_t n_layers = 0;
   std::size_t n_embd = 0;
   std::size_t n_heads = 0;
@@ -38,8 +38,8 @@ struct ModelConfig {
   float logit_softcap = 0.0f;  // 0: none
   float embd_scale = 1.0f;
 
-  std::size_t window = 0;             // sliding layers see positions p - window < q <= p; 0: no such layers
-  std::vector<bool> is_sliding;       // [n_layers]
+  std::size_t window = 0;  // sliding layers see positions p - window < q <= p; 0: no such layers
+  std::vector<bool> is_sliding;  // [n_layers]
 
   std::size_t n_rot = 0;
   std::size_t n_ctx_orig = 0;
@@ -47,8 +47,8 @@ struct ModelConfig {
   RopeConfig rope_global;
   RopeConfig rope_sliding;
 
-  bool qk_norm = false;               // RMS norm of each query and key head, before RoPE
-  bool post_norms = false;            // RMS norm of the attention and FFN outputs, before the residual
+  bool qk_norm = false;     // RMS norm of each query and key head, before RoPE
+  bool post_norms = false;  // RMS norm of the attention and FFN outputs, before the residual
   FfnActivation activation = FfnActivation::kSilu;
 
   std::size_t group() const { return n_heads / n_kv_heads; }

@@ -22,11 +22,15 @@ struct Backend::Impl {
 
   ~Impl();
 
-  // Buffer types for weights, best first: repacking ones, then plain memory. As libllama orders them.
+  // Buffer types for weights, best first: repacking ones, then plain memory. As libllama orders
+  // them.
   std::vector<ggml_backend_buffer_type_t> weight_buffer_types() const;
-  ggml_backend_buffer_type_t plain_buffer_type() const { return ggml_backend_dev_buffer_type(device); }
+  ggml_backend_buffer_type_t plain_buffer_type() const {
+    return ggml_backend_dev_buffer_type(device);
+  }
 
-  // Runs an allocated graph. Throws Error(kCancelled) if the flag stopped it, kInternal if ggml failed.
+  // Runs an allocated graph. Throws Error(kCancelled) if the flag stopped it, kInternal if ggml
+  // failed.
   void compute(ggml_cgraph* graph, const CancelFlag* cancel);
 };
 

@@ -23,7 +23,8 @@ std::size_t check_header(const std::string& path) {
   if (stat(path.c_str(), &info) != 0)
     throw Error(ErrorCode::kIo, concat("cannot open model '", path, "': ", std::strerror(errno)));
   if (S_ISDIR(info.st_mode))
-    throw Error(ErrorCode::kIo, concat("model '", path, "' is a directory; give the .gguf file in it"));
+    throw Error(ErrorCode::kIo,
+                concat("model '", path, "' is a directory; give the .gguf file in it"));
   if (!S_ISREG(info.st_mode))
     throw Error(ErrorCode::kIo, concat("model '", path, "' is not a regular file"));
   std::FILE* file = std::fopen(path.c_str(), "rb");
@@ -34,13 +35,16 @@ std::size_t check_header(const std::string& path) {
   std::fclose(file);
   const std::string_view start(head, n);
   if (start.starts_with("version https://git-lfs"))
-    throw Error(ErrorCode::kFormat, concat("'", path, "' is a git-lfs pointer, not the model itself; "
+    throw Error(ErrorCode::kFormat, concat("'", path,
+                                           "' is a git-lfs pointer, not the model itself; "
                                            "fetch the real file with 'git lfs pull'"));
   if (n < 24)
     throw Error(ErrorCode::kFormat,
-                concat("'", path, "' has ", n, " bytes; a GGUF file has at least 24: it is empty or cut short"));
+                concat("'", path, "' has ", n,
+                       " bytes; a GGUF file has at least 24: it is empty or cut short"));
   if (!start.starts_with("GGUF"))
-    throw Error(ErrorCode::kFormat, concat("'", path, "' is not a GGUF file (it does not begin with 'GGUF')"));
+    throw Error(ErrorCode::kFormat,
+                concat("'", path, "' is not a GGUF file (it does not begin with 'GGUF')"));
   return static_cast<std::size_t>(info.st_size);
 }
 
@@ -51,11 +55,13 @@ GgufFile::GgufFile(const std::string& path)
   LogCapture log;
   gguf_.reset(gguf_init_from_file(path.c_str(), {/*no_alloc=*/true, /*ctx=*/nullptr}));
   if (!gguf_)
-    throw Error(ErrorCode::kFormat, concat("'", path, "' is not a sound GGUF file (", file_bytes_,
-                                           " bytes): ", log.first_error("its header is damaged or cut short")));
+    throw Error(ErrorCode::kFormat,
+                concat("'", path, "' is not a sound GGUF file (", file_bytes_,
+                       " bytes): ", log.first_error("its header is damaged or cut short")));
   if (find_uint("split.count").value_or(1) > 1)
-    throw Error(ErrorCode::kUnsupported, concat("'", path, "' is one of ", uint("split.count"),
-                                                " parts; join them with llama.cpp's gguf-split first"));
+    throw Error(ErrorCode::kUnsupported,
+                concat("'", path, "' is one of ", uint("split.count"),
+                       " parts; join them with llama.cpp's gguf-split first"));
   map();
   try {
     list_tensors();
@@ -69,12 +75,14 @@ GgufFile::~GgufFile() { munmap(mapping_, file_bytes_); }
 
 void GgufFile::map() {
   const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw Error(ErrorCode::kIo, concat("cannot read model '", path_, "': ", std::strerror(errno)));
+  if (fd < 0)
+    throw Error(ErrorCode::kIo, concat("cannot read model '", path_, "': ", std::strerror(errno)));
   mapping_ = mmap(nullptr, file_bytes_, PROT_READ, MAP_SHARED, fd, 0);
   const int saved = errno;
   close(fd);
   if (mapping_ == MAP_FAILED)
-    throw Error(ErrorCode::kIo, concat("cannot map model '", path_, "' (", file_bytes_, " bytes): ", std::strerror(saved)));
+    throw Error(ErrorCode::kIo, concat("cannot map model '", path_, "' (", file_bytes_,
+                                       " bytes): ", std::strerror(saved)));
 }
 
 void GgufFile::list_tensors() {
@@ -91,14 +99,14 @@ void GgufFile::list_tensors() {
     // The reader does not look at the file's size when it loads no data.
     if (data_offset > file_bytes_ || offset > file_bytes_ - data_offset ||
         t.bytes > file_bytes_ - data_offset - offset)
-      throw Error(ErrorCode::kFormat,
-                  concat("'", path_, "' is cut short: tensor '", t.name, "' ends at byte ",
-                         data_offset + offset + t.bytes, " but the file has ", file_bytes_, " bytes"));
+      throw Error(ErrorCode::kFormat, concat("'", path_, "' is cut short: tensor '", t.name,
+                                             "' ends at byte ", data_offset + offset + t.bytes,
+                                             " but the file has ", file_bytes_, " bytes"));
     t.data = static_cast<const char*>(mapping_) + data_offset + offset;
     if ((data_offset + offset) % kTensorAlignment != 0)
       throw Error(ErrorCode::kUnsupported,
-                  concat("tensor '", t.name, "' in '", path_, "' begins at byte ", data_offset + offset,
-                         ", which is not a multiple of ", kTensorAlignment));
+                  concat("tensor '", t.name, "' in '", path_, "' begins at byte ",
+                         data_offset + offset, ", which is not a multiple of ", kTensorAlignment));
     tensors_.push_back(std::move(t));
   }
 }
@@ -111,9 +119,11 @@ bool GgufFile::has(const std::string& key) const { return key_id(key) >= 0; }
 
 void GgufFile::wrong_type(const std::string& key, const char* wanted) const {
   const std::int64_t id = key_id(key);
-  if (id < 0) throw Error(ErrorCode::kFormat, concat("'", path_, "' has no metadata key '", key, "'"));
-  throw Error(ErrorCode::kFormat, concat("metadata key '", key, "' in '", path_, "' should be ", wanted, ", not ",
-                                         gguf_type_name(gguf_get_kv_type(gguf_.get(), id))));
+  if (id < 0)
+    throw Error(ErrorCode::kFormat, concat("'", path_, "' has no metadata key '", key, "'"));
+  throw Error(ErrorCode::kFormat,
+              concat("metadata key '", key, "' in '", path_, "' should be ", wanted, ", not ",
+                     gguf_type_name(gguf_get_kv_type(gguf_.get(), id))));
 }
 
 std::optional<std::string> GgufFile::find_string(const std::string& key) const {
@@ -129,18 +139,36 @@ std::optional<std::uint64_t> GgufFile::find_uint(const std::string& key) const {
   const gguf_context* g = gguf_.get();
   std::int64_t value = -1;
   switch (gguf_get_kv_type(g, id)) {
-    case GGUF_TYPE_UINT8: value = gguf_get_val_u8(g, id); break;
-    case GGUF_TYPE_INT8: value = gguf_get_val_i8(g, id); break;
-    case GGUF_TYPE_UINT16: value = gguf_get_val_u16(g, id); break;
-    case GGUF_TYPE_INT16: value = gguf_get_val_i16(g, id); break;
-    case GGUF_TYPE_UINT32: value = gguf_get_val_u32(g, id); break;
-    case GGUF_TYPE_INT32: value = gguf_get_val_i32(g, id); break;
-    case GGUF_TYPE_UINT64: value = static_cast<std::int64_t>(gguf_get_val_u64(g, id)); break;
-    case GGUF_TYPE_INT64: value = gguf_get_val_i64(g, id); break;
-    default: wrong_type(key, "an integer");
+    case GGUF_TYPE_UINT8:
+      value = gguf_get_val_u8(g, id);
+      break;
+    case GGUF_TYPE_INT8:
+      value = gguf_get_val_i8(g, id);
+      break;
+    case GGUF_TYPE_UINT16:
+      value = gguf_get_val_u16(g, id);
+      break;
+    case GGUF_TYPE_INT16:
+      value = gguf_get_val_i16(g, id);
+      break;
+    case GGUF_TYPE_UINT32:
+      value = gguf_get_val_u32(g, id);
+      break;
+    case GGUF_TYPE_INT32:
+      value = gguf_get_val_i32(g, id);
+      break;
+    case GGUF_TYPE_UINT64:
+      value = static_cast<std::int64_t>(gguf_get_val_u64(g, id));
+      break;
+    case GGUF_TYPE_INT64:
+      value = gguf_get_val_i64(g, id);
+      break;
+    default:
+      wrong_type(key, "an integer");
   }
   if (value < 0)
-    throw Error(ErrorCode::kFormat, concat("metadata key '", key, "' in '", path_, "' is ", value, "; it must not be negative"));
+    throw Error(ErrorCode::kFormat, concat("metadata key '", key, "' in '", path_, "' is ", value,
+                                           "; it must not be negative"));
   return static_cast<std::uint64_t>(value);
 }
 
@@ -149,12 +177,18 @@ std::optional<double> GgufFile::find_float(const std::string& key) const {
   if (id < 0) return std::nullopt;
   double value = 0;
   switch (gguf_get_kv_type(gguf_.get(), id)) {
-    case GGUF_TYPE_FLOAT32: value = gguf_get_val_f32(gguf_.get(), id); break;
-    case GGUF_TYPE_FLOAT64: value = gguf_get_val_f64(gguf_.get(), id); break;
-    default: wrong_type(key, "a float");
+    case GGUF_TYPE_FLOAT32:
+      value = gguf_get_val_f32(gguf_.get(), id);
+      break;
+    case GGUF_TYPE_FLOAT64:
+      value = gguf_get_val_f64(gguf_.get(), id);
+      break;
+    default:
+      wrong_type(key, "a float");
   }
   if (!std::isfinite(value))
-    throw Error(ErrorCode::kFormat, concat("metadata key '", key, "' in '", path_, "' is not finite"));
+    throw Error(ErrorCode::kFormat,
+                concat("metadata key '", key, "' in '", path_, "' is not finite"));
   return value;
 }
 
@@ -182,16 +216,19 @@ std::optional<std::uint64_t> GgufFile::find_uniform_uint(const std::string& key)
   if (id < 0) return std::nullopt;
   if (gguf_get_kv_type(gguf_.get(), id) != GGUF_TYPE_ARRAY) return find_uint(key);
   const gguf_type element = gguf_get_arr_type(gguf_.get(), id);
-  if (element != GGUF_TYPE_UINT32 && element != GGUF_TYPE_INT32) wrong_type(key, "an array of 32-bit integers");
+  if (element != GGUF_TYPE_UINT32 && element != GGUF_TYPE_INT32)
+    wrong_type(key, "an array of 32-bit integers");
   const std::size_t n = gguf_get_arr_n(gguf_.get(), id);
   const auto* data = static_cast<const std::uint32_t*>(gguf_get_arr_data(gguf_.get(), id));
   if (n == 0) wrong_type(key, "a non-empty array");
   for (std::size_t i = 1; i < n; ++i)
     if (data[i] != data[0])
-      throw Error(ErrorCode::kUnsupported, concat("metadata key '", key, "' in '", path_, "' differs between layers (",
-                                                  data[0], " and ", data[i], "), which Precis cannot run"));
+      throw Error(ErrorCode::kUnsupported,
+                  concat("metadata key '", key, "' in '", path_, "' differs between layers (",
+                         data[0], " and ", data[i], "), which Precis cannot run"));
   if (data[0] > 0x7fffffffu)
-    throw Error(ErrorCode::kFormat, concat("metadata key '", key, "' in '", path_, "' is out of range: ", data[0]));
+    throw Error(ErrorCode::kFormat,
+                concat("metadata key '", key, "' in '", path_, "' is out of range: ", data[0]));
   return data[0];
 }
 
@@ -219,8 +256,9 @@ std::size_t GgufFile::array_length(const std::string& key, gguf_type element) co
   const std::string wanted = concat("an array of ", gguf_type_name(element));
   if (gguf_get_kv_type(gguf_.get(), id) != GGUF_TYPE_ARRAY) wrong_type(key, wanted.c_str());
   if (gguf_get_arr_type(gguf_.get(), id) != element)
-    throw Error(ErrorCode::kFormat, concat("metadata key '", key, "' in '", path_, "' should be ", wanted,
-                                           ", not of ", gguf_type_name(gguf_get_arr_type(gguf_.get(), id))));
+    throw Error(ErrorCode::kFormat,
+                concat("metadata key '", key, "' in '", path_, "' should be ", wanted, ", not of ",
+                       gguf_type_name(gguf_get_arr_type(gguf_.get(), id))));
   return gguf_get_arr_n(gguf_.get(), id);
 }
 

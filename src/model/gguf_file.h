@@ -1,5 +1,5 @@
-// A GGUF file: checked metadata, tensor table and mapped data. ggml's reader aborts on a wrong type; the getters
-// here check first and throw, naming the key. Immutable after open.
+// A GGUF file: checked metadata, tensor table and mapped data. ggml's reader aborts on a wrong
+// type; the getters here check first and throw, naming the key. Immutable after open.
 #pragma once
 
 #include <gguf.h>
@@ -20,11 +20,12 @@ class GgufFile {
     ggml_type type = GGML_TYPE_F32;
     std::int64_t ne[4] = {1, 1, 1, 1};  // ggml order: fastest first
     std::size_t bytes = 0;
-    const void* data = nullptr;         // inside the mapping
+    const void* data = nullptr;  // inside the mapping
   };
 
-  // Opens, checks and maps. Throws Error kIo (missing, a directory, unreadable), kFormat (wrong magic, a
-  // git-lfs pointer, cut short: names the tensor and the missing bytes), kUnsupported (split files).
+  // Opens, checks and maps. Throws Error kIo (missing, a directory, unreadable), kFormat (wrong
+  // magic, a git-lfs pointer, cut short: names the tensor and the missing bytes), kUnsupported
+  // (split files).
   explicit GgufFile(const std::string& path);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
@@ -33,8 +34,8 @@ class GgufFile {
   std::size_t file_bytes() const { return file_bytes_; }
 
   bool has(const std::string& key) const;
-  // Missing keys: the optional forms return nothing, the others throw kFormat. Any integer type is taken for an
-  // integer if the value fits; f32 and f64 for a float, which must be finite.
+  // Missing keys: the optional forms return nothing, the others throw kFormat. Any integer type is
+  // taken for an integer if the value fits; f32 and f64 for a float, which must be finite.
   std::optional<std::string> find_string(const std::string& key) const;
   std::optional<std::uint64_t> find_uint(const std::string& key) const;
   std::optional<double> find_float(const std::string& key) const;
@@ -54,7 +55,8 @@ class GgufFile {
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const Tensor* find_tensor(const std::string& name) const;
 
-  // Asks the kernel to read the whole mapping now: pages then count as loaded before any work starts.
+  // Asks the kernel to read the whole mapping now: pages then count as loaded before any work
+  // starts.
   void prefault() const;
   // Drops the pages of one tensor after it was copied elsewhere.
   void release_pages(const Tensor& tensor) const;

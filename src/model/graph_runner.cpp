@@ -36,15 +36,20 @@ struct GraphRunner::Impl {
   const CancelFlag* cancel = nullptr;
 
   Impl(std::shared_ptr<const Model> m, Backend& b)
-      : model(std::move(m)), backend(b), allocator(ggml_gallocr_new(b.impl().plain_buffer_type())),
-        decode_allocator(ggml_gallocr_new(b.impl().plain_buffer_type())), nodes(model->config().n_layers) {
+      : model(std::move(m)),
+        backend(b),
+        allocator(ggml_gallocr_new(b.impl().plain_buffer_type())),
+        decode_allocator(ggml_gallocr_new(b.impl().plain_buffer_type())),
+        nodes(model->config().n_layers) {
     for (std::size_t il = 0; il < nodes.size(); ++il) nodes[il] = {&attention, il};
   }
 
   BuiltGraph begin(std::size_t n_layers, std::size_t n_tokens) const {
     BuiltGraph g;
     const std::size_t n_nodes = (n_layers + 1) * kNodesPerLayer;
-    g.context.reset(ggml_init({n_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_nodes, false), nullptr, true}));
+    g.context.reset(
+        ggml_init({n_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_nodes, false),
+                   nullptr, true}));
     if (!g.context) throw Error(ErrorCode::kOutOfMemory, "no memory for a graph");
     g.graph = ggml_new_graph_custom(g.context.get(), n_nodes, false);
     g.n_tokens = n_tokens;
@@ -52,10 +57,11 @@ struct GraphRunner::Impl {
   }
 
   ggml_tensor* input(BuiltGraph& g, ggml_type type, std::size_t width) const {
-    ggml_tensor* t = type == GGML_TYPE_I32
-                         ? ggml_new_tensor_1d(g.context.get(), type, static_cast<std::int64_t>(g.n_tokens))
-                         : ggml_new_tensor_2d(g.context.get(), type, static_cast<std::int64_t>(width),
-                                              static_cast<std::int64_t>(g.n_tokens));
+    ggml_tensor* t =
+        type == GGML_TYPE_I32
+            ? ggml_new_tensor_1d(g.context.get(), type, static_cast<std::int64_t>(g.n_tokens))
+            : ggml_new_tensor_2d(g.context.get(), type, static_cast<std::int64_t>(width),
+                                 static_cast<std::int64_t>(g.n_tokens));
     ggml_set_input(t);
     return t;
   }
@@ -65,7 +71,8 @@ struct GraphRunner::Impl {
     g.output = output;
     ggml_build_forward_expand(g.graph, output);
     if (!ggml_gallocr_alloc_graph(gallocr, g.graph))
-      throw Error(ErrorCode::kOutOfMemory, concat("no memory for the activations of ", g.n_tokens, " tokens"));
+      throw Error(ErrorCode::kOutOfMemory,
+                  concat("no memory for the activations of ", g.n_tokens, " tokens"));
   }
 
   static void set_positions(const BuiltGraph& g, std::int32_t first) {
@@ -76,8 +83,9 @@ struct GraphRunner::Impl {
   void check_tokens(std::span<const std::int32_t> tokens) const {
     for (std::int32_t t : tokens)
       if (t < 0 || static_cast<std::size_t>(t) >= model->config().n_vocab)
-        throw Error(ErrorCode::kInvalidArgument, concat("token ", t, " is outside the model's vocabulary of ",
-                                                        model->config().n_vocab));
+        throw Error(
+            ErrorCode::kInvalidArgument,
+            concat("token ", t, " is outside the model's vocabulary of ", model->config().n_vocab));
   }
 
   BuiltGraph build_all(std::size_t n_tokens, std::size_t n_logits, ggml_gallocr_t gallocr) {
@@ -91,15 +99,16 @@ struct GraphRunner::Impl {
     for (std::size_t il = 0; il < c.n_layers; ++il) x = layers.build(x, g.positions, &nodes[il]);
     if (n_logits > 0) {
       if (n_logits < n_tokens)
-        x = ggml_view_2d(g.context.get(), x, x->ne[0], static_cast<std::int64_t>(n_logits), x->nb[1],
-                         (n_tokens - n_logits) * x->nb[1]);
+        x = ggml_view_2d(g.context.get(), x, x->ne[0], static_cast<std::int64_t>(n_logits),
+                         x->nb[1], (n_tokens - n_logits) * x->nb[1]);
       x = layers.build_logits(x);
     }
     finish(g, x, gallocr);
     return g;
   }
 
-  void run_built(const BuiltGraph& g, std::span<const std::int32_t> tokens, std::int32_t first, float* logits) {
+  void run_built(const BuiltGraph& g, std::span<const std::int32_t> tokens, std::int32_t first,
+                 float* logits) {
     std::memcpy(g.ids->data, tokens.data(), tokens.size_bytes());
     set_positions(g, first);
     backend.impl().compute(g.graph, cancel);
@@ -127,8 +136,8 @@ void GraphRunner::embed(std::span<const std::int32_t> tokens, float* hidden) {
   std::memcpy(hidden, g.output->data, tokens.size() * impl.model->config().n_embd * sizeof(float));
 }
 
-void GraphRunner::run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens, float* hidden,
-                            AttentionOp& attention) {
+void GraphRunner::run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens,
+                            float* hidden, AttentionOp& attention) {
   Impl& impl = *impl_;
   const ModelConfig& c = impl.model->config();
   attention.prepare(layer, layer + 1, n_tokens);
@@ -156,8 +165,8 @@ void GraphRunner::compute_logits(const float* hidden, std::size_t n_rows, float*
   std::memcpy(logits, g.output->data, n_rows * c.n_vocab * sizeof(float));
 }
 
-void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_position, AttentionOp& attention,
-                      std::size_t n_logits, float* logits) {
+void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_position,
+                      AttentionOp& attention, std::size_t n_logits, float* logits) {
   Impl& impl = *impl_;
   PRECIS_CHECK(!tokens.empty() && n_logits <= tokens.size(), tokens.size(), " ", n_logits);
   impl.check_tokens(tokens);
@@ -165,7 +174,8 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
   impl.attention = &attention;
   if (tokens.size() == 1 && n_logits == 1) {
     // The decode graph does not depend on the cache's size, so it is built once per session.
-    if (impl.decode.graph == nullptr) impl.decode = impl.build_all(1, 1, impl.decode_allocator.get());
+    if (impl.decode.graph == nullptr)
+      impl.decode = impl.build_all(1, 1, impl.decode_allocator.get());
     impl.run_built(impl.decode, tokens, first_position, logits);
     return;
   }
@@ -174,9 +184,10 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
 }
 
 std::size_t GraphRunner::chunk_tokens() const {
-  // Cancellation is looked at between nodes. The largest node is a FFN product of 2 * n_embd * n_ff flops a
-  // token; at a pessimistic 20 GFLOPS a node of 3e9 flops takes 150 ms. Between 32 and 512: fewer would waste
-  // the weights' bandwidth, more gain nothing (512 is llama.cpp's micro-batch too).
+  // Cancellation is looked at between nodes. The largest node is a FFN product of 2 * n_embd * n_ff
+  // flops a token; at a pessimistic 20 GFLOPS a node of 3e9 flops takes 150 ms. Between 32 and 512:
+  // fewer would waste the weights' bandwidth, more gain nothing (512 is llama.cpp's micro-batch
+  // too).
   const ModelConfig& c = impl_->model->config();
   const double flops_per_token = 2.0 * static_cast<double>(c.n_embd) * static_cast<double>(c.n_ff);
   return std::clamp<std::size_t>(static_cast<std::size_t>(3e9 / flops_per_token), 32, 512);

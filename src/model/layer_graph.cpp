@@ -5,8 +5,8 @@ namespace {
 
 const float* floats(const ggml_tensor* t) { return static_cast<const float*>(t->data); }
 
-// The three phases of attention as ggml custom nodes: ggml puts a barrier between nodes, so each phase sees all
-// of the one before. Sources: store {k, v}; attend {q, store}; finish {q, attend}.
+// The three phases of attention as ggml custom nodes: ggml puts a barrier between nodes, so each
+// phase sees all of the one before. Sources: store {k, v}; attend {q, store}; finish {q, attend}.
 void store_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
   auto* node = static_cast<AttentionNode*>(data);
   AttentionCall call;
@@ -57,13 +57,15 @@ ggml_tensor* LayerGraph::rope(ggml_tensor* x, ggml_tensor* positions, std::size_
   const RopeConfig& r = config_.rope(layer);
   constexpr float kBetaFast = 32.0f;  // YaRN's defaults, which llama.cpp fixes too
   constexpr float kBetaSlow = 1.0f;
-  const int mode = config_.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
-  return ggml_rope_ext(context_, x, positions, weights_.rope_factors, static_cast<int>(config_.n_rot), mode,
-                       static_cast<int>(config_.n_ctx_orig), r.base, r.freq_scale, r.ext_factor, r.attn_factor,
-                       kBetaFast, kBetaSlow);
+  const int mode =
+      config_.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+  return ggml_rope_ext(context_, x, positions, weights_.rope_factors,
+                       static_cast<int>(config_.n_rot), mode, static_cast<int>(config_.n_ctx_orig),
+                       r.base, r.freq_scale, r.ext_factor, r.attn_factor, kBetaFast, kBetaSlow);
 }
 
-ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const {
+ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions,
+                                   AttentionNode* node) const {
   const LayerWeights& w = weights_.layers[node->layer];
   const auto head_dim = static_cast<std::int64_t>(config_.head_dim);
   const auto n_heads = static_cast<std::int64_t>(config_.n_heads);
@@ -98,20 +100,23 @@ ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions, Atten
   k = rope(k, positions, node->layer);
 
   ggml_tensor* kv[] = {k, v};
-  ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, kv, 2, store_node, GGML_N_TASKS_MAX, node);
+  ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, kv, 2, store_node,
+                                       GGML_N_TASKS_MAX, node);
   ggml_tensor* qs[] = {q, stored};
-  ggml_tensor* attended = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, qs, 2, attend_node, GGML_N_TASKS_MAX, node);
+  ggml_tensor* attended = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, qs, 2, attend_node,
+                                         GGML_N_TASKS_MAX, node);
   ggml_tensor* qa[] = {q, attended};
-  ggml_tensor* out = ggml_custom_4d(context_, GGML_TYPE_F32, head_dim * n_heads, n_tokens, 1, 1, qa, 2, finish_node,
-                                    GGML_N_TASKS_MAX, node);
+  ggml_tensor* out = ggml_custom_4d(context_, GGML_TYPE_F32, head_dim * n_heads, n_tokens, 1, 1, qa,
+                                    2, finish_node, GGML_N_TASKS_MAX, node);
   return linear(w.output, w.output_bias, out);
 }
 
 ggml_tensor* LayerGraph::feed_forward(ggml_tensor* x, const LayerWeights& w) const {
   ggml_tensor* gate = linear(w.gate, w.gate_bias, x);
   ggml_tensor* up = linear(w.up, w.up_bias, x);
-  ggml_tensor* h = config_.activation == FfnActivation::kGelu ? ggml_geglu_split(context_, gate, up)
-                                                              : ggml_swiglu_split(context_, gate, up);
+  ggml_tensor* h = config_.activation == FfnActivation::kGelu
+                       ? ggml_geglu_split(context_, gate, up)
+                       : ggml_swiglu_split(context_, gate, up);
   return linear(w.down, w.down_bias, h);
 }
 

@@ -1,4 +1,5 @@
-// Builds the ggml nodes of one transformer layer from the model's configuration. Not for other folders.
+// Builds the ggml nodes of one transformer layer from the model's configuration. Not for other
+// folders.
 #pragma once
 
 #include "model/attention_op.h"

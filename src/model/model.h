@@ -1,4 +1,5 @@
-// A loaded model: checked configuration, weights, tokenizer, chat template. Immutable after load; shared.
+// A loaded model: checked configuration, weights, tokenizer, chat template. Immutable after load;
+// shared.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,9 @@ ModelConfig read_model_config(const std::string& path);
 
 class Model {
  public:
-  // Maps the file and prepares the weights for the backend. Throws Error: kIo (cannot be read), kFormat (not a
-  // sound GGUF; names the tensor or key), kUnsupported (architecture or feature; lists what is known).
+  // Maps the file and prepares the weights for the backend. Throws Error: kIo (cannot be read),
+  // kFormat (not a sound GGUF; names the tensor or key), kUnsupported (architecture or feature;
+  // lists what is known).
   static std::shared_ptr<const Model> load(const std::string& path, Backend& backend);
   ~Model();
 
@@ -47,9 +49,9 @@ class Model {
   std::unique_ptr<ChatTemplate> chat_template_;
 };
 
-// Runs the model's graphs with attention left to an AttentionOp. Mutable working memory: one per session.
-// Calls lock the backend. A raised cancel flag ends any call within the work of one graph node by
-// Error(kCancelled); what the AttentionOp stored so far is then the caller's to drop.
+// Runs the model's graphs with attention left to an AttentionOp. Mutable working memory: one per
+// session. Calls lock the backend. A raised cancel flag ends any call within the work of one graph
+// node by Error(kCancelled); what the AttentionOp stored so far is then the caller's to drop.
 class GraphRunner {
  public:
   GraphRunner(std::shared_ptr<const Model> model, Backend& backend);
@@ -61,13 +63,14 @@ class GraphRunner {
   // hidden [n, n_embd] <- scaled embeddings. Token ids must be below n_vocab (checked).
   void embed(std::span<const std::int32_t> tokens, float* hidden);
   // hidden <- layer(hidden), for consecutive tokens from first_position on.
-  void run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens, float* hidden,
-                 AttentionOp& attention);
+  void run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens,
+                 float* hidden, AttentionOp& attention);
   // logits [n_rows, n_vocab] of final hidden rows [n_rows, n_embd].
   void compute_logits(const float* hidden, std::size_t n_rows, float* logits);
-  // All layers over at most chunk_tokens() tokens; logits of the last n_logits tokens, [n_logits, n_vocab].
-  void run(std::span<const std::int32_t> tokens, std::int32_t first_position, AttentionOp& attention,
-           std::size_t n_logits, float* logits);
+  // All layers over at most chunk_tokens() tokens; logits of the last n_logits tokens, [n_logits,
+  // n_vocab].
+  void run(std::span<const std::int32_t> tokens, std::int32_t first_position,
+           AttentionOp& attention, std::size_t n_logits, float* logits);
 
   // Most tokens that one graph should take: bounded so that one node stays well below 200 ms.
   std::size_t chunk_tokens() const;

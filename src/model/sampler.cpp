@@ -37,14 +37,16 @@ Token Sampler::sample(std::span<const float> logits) {
   bool any_finite = false;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     // NaN must end the answer, not become a stream of one token.
-    if (std::isnan(logits[i])) throw Error(ErrorCode::kInternal, concat("logit of token ", i, " is not a number"));
+    if (std::isnan(logits[i]))
+      throw Error(ErrorCode::kInternal, concat("logit of token ", i, " is not a number"));
     any_finite = any_finite || std::isfinite(logits[i]);
     candidates[i] = {static_cast<llama_token>(i), logits[i], 0.0f};
   }
   if (!any_finite) throw Error(ErrorCode::kInternal, "no logit is finite");
   llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
   llama_sampler_apply(impl_->chain.get(), &array);
-  PRECIS_CHECK(array.selected >= 0 && static_cast<std::size_t>(array.selected) < array.size, array.selected);
+  PRECIS_CHECK(array.selected >= 0 && static_cast<std::size_t>(array.selected) < array.size,
+               array.selected);
   const Token token = array.data[array.selected].id;
   llama_sampler_accept(impl_->chain.get(), token);
   return token;

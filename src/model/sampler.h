@@ -21,7 +21,8 @@ class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options);
   ~Sampler();
-  // Draws from logits [n_vocab] and remembers the choice. Throws Error(kInternal) if no logit is finite.
+  // Draws from logits [n_vocab] and remembers the choice. Throws Error(kInternal) if no logit is
+  // finite.
   Token sample(std::span<const float> logits);
 
  private:

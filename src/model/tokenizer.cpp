@@ -31,16 +31,21 @@ Tokenizer::Tokenizer(const std::string& gguf_path) : impl_(std::make_unique<Impl
 
 Tokenizer::~Tokenizer() = default;
 
-std::size_t Tokenizer::n_vocab() const { return static_cast<std::size_t>(llama_vocab_n_tokens(impl_->vocab)); }
+std::size_t Tokenizer::n_vocab() const {
+  return static_cast<std::size_t>(llama_vocab_n_tokens(impl_->vocab));
+}
 
-std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_bos, bool parse_special) const {
+std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_bos,
+                                       bool parse_special) const {
   constexpr std::size_t kMaxBytes = 1u << 30;
   if (text.size() > kMaxBytes)
-    throw Error(ErrorCode::kInvalidArgument, concat("text of ", text.size(), " bytes; at most ", kMaxBytes, " can be read at once"));
+    throw Error(ErrorCode::kInvalidArgument, concat("text of ", text.size(), " bytes; at most ",
+                                                    kMaxBytes, " can be read at once"));
   std::vector<Token> tokens(text.size() / 3 + 8);
   const auto call = [&] {
-    return llama_tokenize(impl_->vocab, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                          static_cast<std::int32_t>(tokens.size()), add_bos, parse_special);
+    return llama_tokenize(impl_->vocab, text.data(), static_cast<std::int32_t>(text.size()),
+                          tokens.data(), static_cast<std::int32_t>(tokens.size()), add_bos,
+                          parse_special);
   };
   try {
     std::int32_t n = call();
@@ -52,7 +57,8 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_bos, bool
     tokens.resize(static_cast<std::size_t>(n));
   } catch (const std::exception& e) {
     // libllama throws through its C interface when a vocabulary lacks the bytes of a character.
-    throw Error(ErrorCode::kUnsupported, concat("the model's vocabulary cannot write this text: ", e.what()));
+    throw Error(ErrorCode::kUnsupported,
+                concat("the model's vocabulary cannot write this text: ", e.what()));
   }
   return tokens;
 }
@@ -60,10 +66,12 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_bos, bool
 std::string Tokenizer::piece(Token token, bool special) const {
   PRECIS_CHECK(token >= 0 && static_cast<std::size_t>(token) < n_vocab(), token);
   std::string text(32, '\0');
-  std::int32_t n = llama_token_to_piece(impl_->vocab, token, text.data(), static_cast<std::int32_t>(text.size()), 0, special);
+  std::int32_t n = llama_token_to_piece(impl_->vocab, token, text.data(),
+                                        static_cast<std::int32_t>(text.size()), 0, special);
   if (n < 0) {
     text.resize(static_cast<std::size_t>(-n));
-    n = llama_token_to_piece(impl_->vocab, token, text.data(), static_cast<std::int32_t>(text.size()), 0, special);
+    n = llama_token_to_piece(impl_->vocab, token, text.data(),
+                             static_cast<std::int32_t>(text.size()), 0, special);
   }
   text.resize(static_cast<std::size_t>(n));
   return text;
@@ -75,7 +83,9 @@ std::string Tokenizer::detokenize(const std::vector<Token>& tokens) const {
   return text;
 }
 
-bool Tokenizer::is_end_of_generation(Token token) const { return llama_vocab_is_eog(impl_->vocab, token); }
+bool Tokenizer::is_end_of_generation(Token token) const {
+  return llama_vocab_is_eog(impl_->vocab, token);
+}
 
 bool Tokenizer::adds_bos() const { return llama_vocab_get_add_bos(impl_->vocab); }
 

@@ -36,20 +36,22 @@ struct LayerWeights {
 };
 
 struct Weights {
-  ggml_tensor* token_embd = nullptr;   // for look-up
+  ggml_tensor* token_embd = nullptr;  // for look-up
   ggml_tensor* output_norm = nullptr;
-  ggml_tensor* output = nullptr;       // for logits; shares token_embd's data when tied and not repacked
+  ggml_tensor* output = nullptr;  // for logits; shares token_embd's data when tied and not repacked
   ggml_tensor* output_bias = nullptr;
-  ggml_tensor* rope_factors = nullptr; // may be null
+  ggml_tensor* rope_factors = nullptr;  // may be null
   std::vector<LayerWeights> layers;
 
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;
 };
 
-// Checks every tensor's shape against the configuration and places it: repacked when the backend has a faster
-// layout for it, else left in the mapping. `file` must outlive the result. Throws Error(kFormat) naming the tensor
-// and both shapes, kUnsupported for a tensor that the backend cannot multiply.
-std::unique_ptr<Weights> load_weights(const GgufFile& file, const ModelConfig& config, const Backend::Impl& backend);
+// Checks every tensor's shape against the configuration and places it: repacked when the backend
+// has a faster layout for it, else left in the mapping. `file` must outlive the result. Throws
+// Error(kFormat) naming the tensor and both shapes, kUnsupported for a tensor that the backend
+// cannot multiply.
+std::unique_ptr<Weights> load_weights(const GgufFile& file, const ModelConfig& config,
+                                      const Backend::Impl& backend);
 
 }  // namespace precis
