@@ -162,7 +162,7 @@ class GoodInput(unittest.TestCase):
         short = os.path.join(self.folder.name, "short.txt")
         with open(short, "w", encoding="utf-8") as file:
             file.write("Hi")
-        out, _ = self.run_json("--raw", text=short)
+        out, _ = self.run_json("--raw", "--keep", "50%", text=short)
         self.assertIn("protected", out["skipped"])
         self.assertEqual(out["kv_bytes"], out["kv_bytes_full"])
 
