@@ -36,7 +36,7 @@ check_archives() {
 check_exports() {
   local exported declared
   exported=$(nm -D --defined-only "$1" | awk '{print $3}' | sort)
-  declared=$(grep -v '^ *#' "$2" | grep -o 'PRECIS_API [^(]*(' "$2" | grep -o '[a-z_0-9]*($' | tr -d '(' | sort)
+  declared=$(grep -v '^ *#' "$2" | grep -o 'PRECIS_API [^(]*(' | grep -o '[a-z_0-9]*($' | tr -d '(' | sort)
   [[ $exported == "$declared" ]] || fault "libprecis exports: $(echo $exported); precis.h declares: $(echo $declared)"
 }
 
