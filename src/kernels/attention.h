@@ -40,7 +40,7 @@ struct EntryView {
 // View of the queries of one KV head: row (t, j) is query head j of the group at token t.
 // Rows are numbered r = t * group + j.
 struct QueryView {
-  const float* data = nullptr;   // row (t, j) starts at data + t * token_stride + j * head_dim
+  const float* data = nullptr;  // row (t, j) starts at data + t * token_stride + j * head_dim
   std::size_t n_tokens = 0;
   std::size_t group = 1;
   std::size_t head_dim = 0;      // a multiple of 8, at most 512
@@ -87,8 +87,8 @@ void attend(const QueryView& queries, const EntryView& entries, const LogitRule&
 void merge_states(const StateView& into, const StateView& from, std::size_t n_rows,
                   std::size_t head_dim);
 
-// Writes out / sum (0 where sum is 0) to output row (t, j) at output + t * token_stride + j * head_dim,
-// and log(sum) + max to log_sum_exp [n_rows] unless that is nullptr.
+// Writes out / sum (0 where sum is 0) to output row (t, j) at output + t * token_stride + j *
+// head_dim, and log(sum) + max to log_sum_exp [n_rows] unless that is nullptr.
 void finish_states(const StateView& state, std::size_t n_tokens, std::size_t group,
                    std::size_t head_dim, std::size_t token_stride, float* output,
                    float* log_sum_exp);

@@ -1,5 +1,6 @@
-// The specification of the attention kernels: plain double-precision loops that are never optimised.
-// Every instruction set of attention.h is tested against these. Same arguments as attention.h.
+// The specification of the attention kernels: plain double-precision loops that are never
+// optimised. Every instruction set of attention.h is tested against these. Same arguments as
+// attention.h.
 #pragma once
 
 #include "kernels/attention.h"

@@ -1,5 +1,5 @@
-// Bulk operations on rows of f16, as the compression stages need them. Deterministic, thread-safe on
-// distinct outputs, never throw.
+// Bulk operations on rows of f16, as the compression stages need them. Deterministic, thread-safe
+// on distinct outputs, never throw.
 #pragma once
 
 #include <cstddef>
