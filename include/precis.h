@@ -3,11 +3,11 @@
  * 1. Objects are opaque handles. What a function named *_new or *_open returns is the caller's, who
  *    gives it back with the matching *_free; NULL may be freed.
  * 2. Text is UTF-8 and passed as pointer and length; it need not end in a zero byte. Text returned
- * as `const char*` ends in a zero byte and belongs to the library; when a function says so, the
+ *    as `const char*` ends in a zero byte and belongs to the library; when a function says so, the
  *    caller frees it with precis_free.
  * 3. A function that can fail has a last argument `char** error`. On failure it returns NULL or a
  *    negative number and, if `error` is not NULL, sets *error to a one-line message to be freed
- * with precis_free; on success it leaves *error alone. No C++ exception ever leaves the library.
+ *    with precis_free; on success it leaves *error alone. No C++ exception ever leaves the library.
  * 4. Sizes are size_t, token ids and positions int32_t, and structs that will grow start with their
  *    own size.
  * 5. Pointers must not be NULL unless their comment allows it.

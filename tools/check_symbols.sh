@@ -59,7 +59,8 @@ self_test() {
     void j() { std::cout << 1; }'
   echo 'extern "C" int precis_version() { return 1; } int stray() { return 2; }' >"$dir/capi.cpp"
   "${CXX:-c++}" -fPIC -shared "$dir/capi.cpp" -o "$dir/libprecis.so"
-  echo 'PRECIS_API const char* precis_version(void);' >"$dir/precis.h"
+  printf '%s\n' '#define PRECIS_API __attribute__((visibility("default")))' \
+    'PRECIS_API const char* precis_version(void);' >"$dir/precis.h"
   found=$(check_archives "$dir"; check_exports "$dir/libprecis.so" "$dir/precis.h")
   expected='src/base prints or ends the process: half.cpp.o exit
 src/cache uses ggml: rows.cpp.o ggml_free
