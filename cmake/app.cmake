@@ -1,10 +1,6 @@
 # What is shipped: the binary `precis`, the C library libprecis, and how both are installed.
 find_package(CLI11 REQUIRED)
 file(GLOB app_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/app/*.cpp)
-if(NOT app_sources)
-  set(app_sources ${CMAKE_BINARY_DIR}/empty_main.cpp)
-  file(WRITE ${app_sources} "int main() {}")
-endif()
 add_executable(precis ${app_sources})
 precis_own(precis)
 target_link_libraries(precis PRIVATE precis_eval precis_methods CLI11::CLI11 precis::vendor precis_hash)
