@@ -49,10 +49,10 @@ test:  ## everything that must pass: format, structure, unit tests under ASan an
 	ctest --preset release
 
 format:  ## rewrite our sources in the project's style
-	$(CLANG_FORMAT) -i $(SOURCES)
+	@$(CLANG_FORMAT) -i $(SOURCES)
 
 format-check:  ## fail when a source is not in the project's style
-	$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
+	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
 
 lint:  ## the checks on structure: layers, sizes, names, text
 	tools/check_layers.py --self-test
