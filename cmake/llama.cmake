@@ -32,8 +32,8 @@ if(NOT EXISTS "${llama_prefix}/include/llama.h")
 endif()
 message(STATUS "llama.cpp: ${llama_prefix}")
 
-# In link order, for static installs. ggml-cpu is a library only in installs without loadable
-# backends; in ours the CPU backends are modules that are loaded at run time.
+# ggml-cpu is a library only in installs without loadable backends; in ours the CPU backends are
+# modules that are loaded at run time.
 add_library(precis_llama INTERFACE)
 add_library(precis::llama ALIAS precis_llama)
 target_include_directories(precis_llama SYSTEM INTERFACE ${llama_prefix}/include)
@@ -41,7 +41,9 @@ foreach(lib llama ggml ggml-cpu ggml-base)
   unset(path)
   find_library(path ${lib} NO_CACHE NO_DEFAULT_PATH
     PATHS ${llama_prefix}/lib ${llama_prefix}/lib64 ${llama_prefix}/lib/${CMAKE_LIBRARY_ARCHITECTURE})
-  if(path)
+  if(path MATCHES "\\.a$")
+    message(FATAL_ERROR "${path} is static; Precis needs llama.cpp as shared libraries")
+  elseif(path)
     target_link_libraries(precis_llama INTERFACE ${path})
     get_filename_component(llama_libdir ${path} DIRECTORY)
   elseif(NOT lib STREQUAL "ggml-cpu")
@@ -49,6 +51,9 @@ foreach(lib llama ggml ggml-cpu ggml-base)
   endif()
 endforeach()
 target_link_libraries(precis_llama INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+# The old kind of run path also serves the libraries' own dependencies: an install of llama.cpp need
+# not have paths of its own.
+target_link_options(precis_llama INTERFACE -Wl,--disable-new-dtags)
 
 file(GLOB llama_backends ${llama_prefix}/bin/libggml-*.so ${llama_libdir}/libggml-cpu-*.so)
 set(llama_backend_dir "")
