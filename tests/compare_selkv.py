@@ -204,8 +204,8 @@ def make_layer(draw, kind, g, group, n, d):
         direction = draw.standard_normal((1, 1, d))
         queries[:, n - 40 :] += 2 * direction
         keys[:, ::3] -= 2 * direction
-    half = [np.ascontiguousarray(x.astype(np.float16)) for x in (keys, values, queries)]
-    return ref.Layer(*half, scale=float(np.float32(scale)), softcap=softcap)
+    half = [np.ascontiguousarray(x.astype(np.float16)) for x in (keys, values)]
+    return ref.Layer(*half, np.ascontiguousarray(queries.astype(np.float32)), scale=float(np.float32(scale)), softcap=softcap)
 
 
 SPECS = (

@@ -16,7 +16,7 @@ line of JSON, then arrays, raw, little-endian, without padding, row-major. G KV 
              "n_tokens": n, "n_queries": q, "head_dim": d, "scale": s, "softcap": c}
             keys f16 [G, n, d]      after RoPE
             values f16 [G, n, d]
-            queries f16 [H, q, d]   of the last q tokens, after RoPE
+            queries f32 [H, q, d]   of the last q tokens, after RoPE
             log_sum_exp f32 [H, q]  of the rows' logits; not used here: computed anew
             logit = cap(s * q.k), cap(x) = c * tanh(x / c), or x if c is 0; causal.
 
@@ -45,7 +45,7 @@ DROPPED = 0xFFFFFFFF
 class Layer:
     keys: np.ndarray  # float16 [G, n, d]
     values: np.ndarray  # float16 [G, n, d]
-    queries: np.ndarray  # float16 [H, q, d]
+    queries: np.ndarray  # float32 [H, q, d]
     scale: float
     softcap: float = 0.0
 
@@ -92,7 +92,7 @@ def read_layer(path):
     q, d = header["n_queries"], header["head_dim"]
     keys, at = _take(data, 0, "<f2", (g, n, d))
     values, at = _take(data, at, "<f2", (g, n, d))
-    queries, at = _take(data, at, "<f2", (h, q, d))
+    queries, at = _take(data, at, "<f4", (h, q, d))
     _, at = _take(data, at, "<f4", (h, q))
     if at != len(data):
         raise ValueError(f"{path}: {len(data)} bytes of arrays, {at} expected")
@@ -107,7 +107,7 @@ def write_layer(path, layer):
     rows = [log_sum_exp(layer, head, range(n - q, n)) for head in range(h)]
     with open(path, "wb") as file:
         file.write(json.dumps(header).encode() + b"\n")
-        for array, dtype in ((layer.keys, "<f2"), (layer.values, "<f2"), (layer.queries, "<f2"),
+        for array, dtype in ((layer.keys, "<f2"), (layer.values, "<f2"), (layer.queries, "<f4"),
                              (np.array(rows), "<f4")):
             file.write(np.ascontiguousarray(array.astype(dtype)).tobytes())
 

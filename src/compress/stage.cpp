@@ -13,8 +13,8 @@ std::span<const float> HeadView::window_mass(std::size_t window) {
   for (const auto& [size, mass] : window_mass_)
     if (size == n_window) return mass;
 
-  // A few tokens per call: small enough that a cancelled request ends soon, and that the f32 copies
-  // of the queries stay in the first-level cache.
+  // A few tokens per call: small enough that a cancelled request ends soon, and that the gathered
+  // queries stay in the first-level cache.
   constexpr std::size_t kStep = 8;
   std::vector<float> rows(kStep * group * head_dim);
   Visible visible[kStep];
@@ -26,7 +26,7 @@ std::span<const float> HeadView::window_mass(std::size_t window) {
     for (std::size_t t = 0; t < n_step; ++t) {
       const std::size_t token = window_begin + first + t;
       for (std::size_t g = 0; g < group; ++g)
-        convert_rows(query(g, token), rows.data() + (t * group + g) * head_dim, head_dim);
+        std::copy_n(query(g, token), head_dim, rows.data() + (t * group + g) * head_dim);
       visible[t] = {0, static_cast<std::uint32_t>(token + 1)};
     }
     const QueryView view{rows.data(), n_step, group, head_dim, group * head_dim};

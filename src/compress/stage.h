@@ -24,12 +24,13 @@ struct ObservedQueries {
   std::size_t n_heads = 0;   // query heads H
   std::size_t n_tokens = 0;  // captured: the last n_tokens of the prompt
   std::size_t head_dim = 0;
-  std::vector<Half> queries;       // [n_heads, n_tokens, head_dim], post-RoPE
+  // f32 as the graph made them: with queries rounded to f16, logits in the hundreds (Qwen2.5's
+  // first layer) moved by 0.02 against their log-sum-exp, and Eq. 3 then weighed query heads
+  // wrongly.
+  std::vector<float> queries;      // [n_heads, n_tokens, head_dim], post-RoPE
   std::vector<float> log_sum_exp;  // [n_heads, n_tokens] of the row's logits over all it may see
 
-  std::size_t bytes() const {
-    return queries.size() * sizeof(Half) + log_sum_exp.size() * sizeof(float);
-  }
+  std::size_t bytes() const { return (queries.size() + log_sum_exp.size()) * sizeof(float); }
 };
 
 // One KV head of one layer, as a stage sees it. Owned by one thread at a time: the derived
@@ -46,14 +47,14 @@ class HeadView {
   LogitRule rule;
   std::size_t group = 1;               // query heads of this KV head
   std::size_t n_queries = 0;           // captured tokens: the last n_queries of the prompt
-  const Half* queries = nullptr;       // [group, n_queries, head_dim]
+  const float* queries = nullptr;      // [group, n_queries, head_dim]
   const float* log_sum_exp = nullptr;  // [group, n_queries]
   std::uint64_t seed = 0;              // already mixed with layer and head
   const CancelFlag* cancel = nullptr;  // long loops call throw_if_cancelled(cancel) now and then
 
   // Query of member g of the group at a token of the prompt, [head_dim], and the log-sum-exp of its
   // row. REQUIRES: token is among the last n_queries.
-  const Half* query(std::size_t member, std::size_t token) const {
+  const float* query(std::size_t member, std::size_t token) const {
     return queries + query_row(member, token) * head_dim;
   }
   float query_log_sum_exp(std::size_t member, std::size_t token) const {

@@ -126,8 +126,8 @@ void CacheAttention::capture(const AttentionCall& call) {
     if (first_row + t < observed_first_) continue;
     const std::size_t slot = first_row + t - observed_first_;
     for (std::size_t h = 0; h < config_.n_heads; ++h)
-      convert_rows(call.q + (t * config_.n_heads + h) * d,
-                   observed_->queries.data() + (h * observed_->n_tokens + slot) * d, d);
+      std::copy_n(call.q + (t * config_.n_heads + h) * d, d,
+                  observed_->queries.data() + (h * observed_->n_tokens + slot) * d);
   }
 }
 

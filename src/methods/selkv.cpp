@@ -111,7 +111,6 @@ class BlockTargets {
       : head_(head),
         keys_(block * head.head_dim),
         slots_(block),
-        query_(head.head_dim),
         logs_(head.group * block),
         sums_(block) {}
 
@@ -132,8 +131,7 @@ class BlockTargets {
     float largest = -std::numeric_limits<float>::infinity();
     for (std::size_t g = 0; g < head_.group; ++g) {
       float* logs = logs_.data() + g * n_;
-      convert_rows(head_.query(g, token), query_.data(), head_.head_dim);
-      compute_logits(query_.data(), keys_.data(), n_, head_.head_dim, head_.rule, logs);
+      compute_logits(head_.query(g, token), keys_.data(), n_, head_.head_dim, head_.rule, logs);
       const float log_sum_exp = head_.query_log_sum_exp(g, token);
       for (std::size_t i = 0; i < n_; ++i) {
         logs[i] -= log_sum_exp;
@@ -153,7 +151,6 @@ class BlockTargets {
   std::size_t n_ = 0;
   std::vector<Half> keys_;            // [n_, head_dim]
   std::vector<std::uint32_t> slots_;  // [n_]
-  std::vector<float> query_;          // [head_dim]
   std::vector<float> logs_;           // [group, n_]
   std::vector<float> sums_;           // [n_]
 };

@@ -91,10 +91,10 @@ inline std::vector<float> query_rows(const LayerCase& layer, std::size_t head, s
   std::vector<float> rows;
   for (std::size_t t = first; t < layer.n_tokens; ++t)
     for (std::size_t g = 0; g < group; ++g) {
-      const Half* row =
+      const float* row =
           from.queries.data() +
           ((head * group + g) * from.n_tokens + from.n_tokens - layer.n_tokens + t) * from.head_dim;
-      for (std::size_t c = 0; c < from.head_dim; ++c) rows.push_back(to_float(row[c]));
+      rows.insert(rows.end(), row, row + from.head_dim);
     }
   return rows;
 }
@@ -161,7 +161,7 @@ inline LayerCase make_layer(const LayerShape& shape, std::size_t n_tokens, Patte
   layer.observed.n_tokens = n_tokens;
   layer.observed.head_dim = width;
   layer.observed.queries.resize(layer.observed.n_heads * n_tokens * width);
-  for (Half& x : layer.observed.queries) x = to_half(draw());
+  for (float& x : layer.observed.queries) x = draw();
   observe(layer);
   return layer;
 }

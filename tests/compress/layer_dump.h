@@ -36,7 +36,7 @@ inline void write_layer_dump(const std::string& path, const TailRows& dense,
   for (std::size_t h = 0; h < shape.kv.n_kv_heads; ++h) write_bytes(out, dense.head(h).keys, rows);
   for (std::size_t h = 0; h < shape.kv.n_kv_heads; ++h)
     write_bytes(out, dense.head(h).values, rows);
-  write_bytes(out, observed.queries.data(), observed.queries.size() * sizeof(Half));
+  write_bytes(out, observed.queries.data(), observed.queries.size() * sizeof(float));
   write_bytes(out, observed.log_sum_exp.data(), observed.log_sum_exp.size() * sizeof(float));
   out.flush();
   if (!out) throw Error(ErrorCode::kIo, concat("cannot write ", path));
@@ -79,7 +79,7 @@ inline LayerDump read_layer_dump(const std::string& path) {
   observed.head_dim = dump.shape.kv.head_dim;
   observed.queries.resize(n_heads * observed.n_tokens * observed.head_dim);
   observed.log_sum_exp.resize(n_heads * observed.n_tokens);
-  read(observed.queries.data(), observed.queries.size() * sizeof(Half));
+  read(observed.queries.data(), observed.queries.size() * sizeof(float));
   read(observed.log_sum_exp.data(), observed.log_sum_exp.size() * sizeof(float));
   return dump;
 }

@@ -45,7 +45,7 @@ TEST(HeadView, ReadsTheLastQueriesOfALargerOrSmallerCapture) {
   const LayerCase layer = layer_of(40, 2);
   HeadView all = test::view_head(layer, 1);
   // The same last 10 queries, captured on their own.
-  std::vector<Half> queries;
+  std::vector<float> queries;
   for (std::size_t g = 0; g < 2; ++g)
     for (std::size_t t = 30; t < 40; ++t)
       queries.insert(queries.end(), all.query(g, t), all.query(g, t) + 16);

@@ -85,7 +85,7 @@ LayerCase pairs(std::uint32_t seed) {
       std::copy(key, key + 32, layer.dense.key_row(h, t));
       for (std::size_t g = 0; g < 2; ++g)
         for (std::size_t c = 0; c < 32; ++c)
-          layer.observed.queries[((h * 2 + g) * 72 + t) * 32 + c] = to_half(3 * to_float(key[c]));
+          layer.observed.queries[((h * 2 + g) * 72 + t) * 32 + c] = 3 * to_float(key[c]);
     }
   test::observe(layer);
   return layer;
@@ -233,7 +233,7 @@ TEST(SelkvRoute, RoutesToTheMostAttendedEarlierTargetOfTheBlock) {
       for (std::size_t g = 0; g < 3; ++g) {
         double logit = 0;
         for (std::size_t c = 0; c < 16; ++c)
-          logit += static_cast<double>(to_float(head.query(g, j)[c])) *
+          logit += static_cast<double>(head.query(g, j)[c]) *
                    static_cast<double>(to_float(head.entries.keys[i * 16 + c]));
         probability += std::exp(0.25 * logit - static_cast<double>(head.query_log_sum_exp(g, j)));
       }
@@ -289,8 +289,7 @@ TEST(SelkvRoute, TargetsFarBelowTheRowsMaximumAreStillCompared) {
   LayerCase layer = make_layer({{1, 16}, 2, {1.0f, 0.0f}}, 64, Pattern::kRandom, 4);
   for (std::size_t g = 0; g < 2; ++g)
     for (std::size_t t = 0; t < 64; ++t)
-      for (std::size_t c = 0; c < 16; ++c)
-        layer.observed.queries[(g * 64 + t) * 16 + c] = to_half(1.0f);
+      for (std::size_t c = 0; c < 16; ++c) layer.observed.queries[(g * 64 + t) * 16 + c] = 1.0f;
   for (std::size_t c = 0; c < 16; ++c) {
     layer.dense.key_row(0, 0)[c] = to_half(100.0f);
     layer.dense.key_row(0, 32)[c] = to_half(-3.0f);
@@ -352,7 +351,7 @@ TEST(SelkvMerge, TargetsWithoutMassAreFlooredAndCounted) {
   LayerCase layer = make_layer({{1, 16}, 1, {1.0f, 0.0f}}, 40, Pattern::kRandom, 6);
   for (std::size_t t = 0; t < 40; ++t)
     for (std::size_t c = 0; c < 16; ++c) {
-      layer.observed.queries[t * 16 + c] = to_half(1.0f);
+      layer.observed.queries[t * 16 + c] = 1.0f;
       layer.dense.key_row(0, t)[c] = to_half(t == 0 ? -60.0f : 0.0f);
     }
   test::observe(layer);
