@@ -3,7 +3,7 @@
 # folder with the sources of llama-common's Jinja engine, which Precis compiles itself.
 #   default                        the pinned source (tools/requirements-llama.txt), fetched by pip
 #   PRECIS_LLAMA_DIR=<checkout>    a person's own checkout, built with the same flags
-#   PRECIS_LLAMA_DIR=<prefix>      an installed llama.cpp, used as it is
+#   PRECIS_LLAMA_DIR=<prefix>      an installed llama.cpp (shared libraries), used as it is
 # A build is kept in PRECIS_CACHE (default: ~/.cache/precis) under a key made of everything that goes
 # into it. It is made in a temporary folder and renamed at the end, so an interrupted run leaves no
 # half of one, and deleting the cache is always safe.
@@ -86,9 +86,12 @@ build() {
 
 # One run at a time per cache; the lock ends with the process.
 exec 9>"$cache/lock"
-if command -v flock >/dev/null && ! flock -n 9; then
-  say "waiting for another setup that uses $cache"
-  flock 9
+if command -v flock >/dev/null; then
+  if ! flock -n 9; then
+    say "waiting for another setup that uses $cache"
+    flock 9
+  fi
+  rm -rf "$cache"/tmp.*  # of runs that were killed
 fi
 
 dir=${PRECIS_LLAMA_DIR:-}
