@@ -1,9 +1,14 @@
-// Precis against libllama on real quantised models: 512 tokens of the GPL, and greedy answers.
+// Precis against libllama on real models: 512 tokens of the GPL, and greedy answers.
 //
-// The reference is libllama with an f16 cache and flash attention, because that is what people
-// compare with.
+// The quantised files cannot be followed more closely than libllama follows itself: its products
+// round activations to 8 bits, so a difference in the last bit becomes a rounding step a layer
+// later. Measured on these models, libllama reading in pieces of 16 tokens is a mean KL of 3e-3 to
+// 9e-3 and 3 to 5 % of the top-1 choices away from libllama reading in pieces of 128. So closeness
+// is tested on the same weights written as f32, where that noise is absent, and the quantised files
+// are held to libllama's own noise.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "oracle/parity.h"
@@ -12,34 +17,67 @@
 namespace precis::test {
 namespace {
 
-class RealModelParity : public testing::TestWithParam<const char*> {};
+constexpr std::size_t kTokens = 512;
+constexpr std::size_t kGreedy = 64;
 
-TEST_P(RealModelParity, FullCacheFollowsLibllama) {
-  const std::string path = real_model(GetParam());
-  PRECIS_SKIP_IF_ABSENT(path);
-  const auto text = sample_text();
-  if (!text) GTEST_SKIP() << "this system has no /usr/share/common-licenses/GPL-3";
-  const auto engine = Engine::load(path, {});
-  Oracle oracle(path);
-  std::vector<Token> tokens = engine->tokenizer().tokenize(*text, true, false);
-  ASSERT_GE(tokens.size(), 512u);
-  tokens.resize(512);
-
-  std::puts(parity_header().c_str());
-  for (const std::size_t n_prefill : {0, 384}) {
-    const Parity parity =
-        measure_parity(engine, oracle, tokens, n_prefill, n_prefill == 0 ? 64 : 0);
-    std::puts(parity_row(GetParam(), parity).c_str());
-    EXPECT_LE(parity.mean_kl, 2e-3);
-    EXPECT_GE(parity.top1, 0.98);
-    if (parity.gap) {
-      EXPECT_LE(*parity.gap, kNearTie) << "after " << parity.n_agreed << " equal tokens";
-    }
+class RealModelParity : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    path_ = real_model(GetParam());
+    PRECIS_SKIP_IF_ABSENT(path_);
+    const auto text = sample_text();
+    if (!text) GTEST_SKIP() << "this system has no /usr/share/common-licenses/GPL-3";
+    tokens_ = Oracle(path_, {.n_threads = 1, .n_ctx = 64}).tokenize(*text, true, false);
+    ASSERT_GE(tokens_.size(), kTokens);
+    tokens_.resize(kTokens);
   }
-}
+
+  std::string path_;
+  std::vector<Token> tokens_;
+};
 
 INSTANTIATE_TEST_SUITE_P(Files, RealModelParity, testing::Values(kSmolLm2, kGemma3, kQwen2),
                          [](const auto& info) { return std::string(info.param).substr(0, 4); });
+
+void expect_answers_agree(const Parity& parity) {
+  if (parity.gap) {
+    EXPECT_LE(*parity.gap, kNearTie) << "after " << parity.n_agreed << " equal tokens";
+  }
+}
+
+TEST_P(RealModelParity, SameWeightsWithoutQuantizationNoise) {
+  const std::string copy = testing::TempDir() + "precis_parity_" + GetParam();
+  // The largest of the three as f16, to spare the disk.
+  write_unquantized(path_, copy, std::string(GetParam()) == kQwen2);
+  Parity one_go, after_prefill;
+  {
+    const auto engine = Engine::load(copy, {.n_threads = 1});
+    Oracle oracle(copy, {.n_threads = 1});
+    one_go = measure_parity(engine, oracle, tokens_, 0, kGreedy);
+    after_prefill = measure_parity(engine, oracle, tokens_, 384, 0);
+  }
+  std::filesystem::remove(copy);
+  std::printf("%s\n%s\n%s\n", parity_header().c_str(), parity_row(GetParam(), one_go).c_str(),
+              parity_row("  after a prefill of 384", after_prefill).c_str());
+  for (const Parity& parity : {one_go, after_prefill}) {
+    EXPECT_LE(parity.mean_kl, 1e-4);
+    EXPECT_GE(parity.top1, 0.99);
+  }
+  expect_answers_agree(one_go);
+}
+
+TEST_P(RealModelParity, QuantizedFileWithinLibllamasOwnNoise) {
+  const auto engine = Engine::load(path_, {.n_threads = 1});
+  Oracle oracle(path_, {.n_threads = 1}), again(path_, {.n_threads = 1});
+  const Parity parity = measure_parity(engine, oracle, tokens_, 0, kGreedy);
+  const Parity noise = measure_noise(oracle, again, tokens_);
+  std::printf("%s\n%s\n%s\n", parity_header().c_str(), parity_row(GetParam(), parity).c_str(),
+              parity_row("  libllama with itself", noise).c_str());
+  EXPECT_LE(parity.mean_kl, std::max(2e-3, 1.5 * noise.mean_kl));
+  EXPECT_LE(parity.mean_kl, 1.5e-2) << "however noisy libllama is";
+  EXPECT_GE(parity.top1, std::min(0.98, noise.top1 - 0.02));
+  expect_answers_agree(parity);
+}
 
 }  // namespace
 }  // namespace precis::test

@@ -160,6 +160,18 @@ bool Oracle::is_end_of_generation(Token token) const {
   return llama_vocab_is_eog(impl_->vocab, token);
 }
 
+void write_unquantized(const std::string& from, const std::string& to, bool half) {
+  silence_default_log();
+  load_cpu_backend();
+  llama_model_quantize_params params = llama_model_quantize_default_params();
+  params.ftype = half ? LLAMA_FTYPE_MOSTLY_F16 : LLAMA_FTYPE_ALL_F32;
+  params.allow_requantize = true;
+  params.nthread = 1;
+  if (llama_model_quantize(from.c_str(), to.c_str(), &params) != 0) {
+    throw std::runtime_error("libllama cannot convert " + from);
+  }
+}
+
 std::string apply_known_template(const std::string& source,
                                  const std::vector<std::pair<std::string, std::string>>& messages,
                                  bool add_generation_prompt) {

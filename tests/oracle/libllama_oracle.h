@@ -48,6 +48,10 @@ class Oracle {
   std::unique_ptr<Impl> impl_;
 };
 
+// Writes the same weights as f32 (or f16), with libllama's own converter: then activations are not
+// rounded to 8 bits in each product, which hides small differences under noise.
+void write_unquantized(const std::string& from, const std::string& to, bool half);
+
 // llama_chat_apply_template: a fixed list of known templates, recognised by their text. Throws if
 // unknown.
 std::string apply_known_template(const std::string& source,

@@ -8,6 +8,9 @@
 namespace precis::test {
 namespace {
 
+// Pieces bound the memory for logits: a large vocabulary takes 1 MB per token.
+constexpr std::size_t kPiece = 128;
+
 double log_sum_exp(std::span<const float> row) {
   const double top = *std::max_element(row.begin(), row.end());
   double sum = 0;
@@ -37,6 +40,13 @@ void compare_rows(std::span<const float> reference, std::span<const float> ours,
     parity.mean_logit_difference += centred_difference(p, q);
     ++parity.n_compared;
   }
+}
+
+void divide_by_count(Parity& parity) {
+  const auto n = static_cast<double>(parity.n_compared);
+  parity.mean_kl /= n;
+  parity.top1 /= n;
+  parity.mean_logit_difference /= n;
 }
 
 void compare_greedy(const std::shared_ptr<const Engine>& engine, Oracle& oracle,
@@ -89,8 +99,6 @@ std::size_t argmax(std::span<const float> row) {
 
 Parity measure_parity(const std::shared_ptr<const Engine>& engine, Oracle& oracle,
                       std::span<const Token> tokens, std::size_t n_prefill, std::size_t n_greedy) {
-  // Pieces bound the memory for logits: a large vocabulary takes 1 MB per token.
-  constexpr std::size_t kPiece = 128;
   const std::size_t width = oracle.n_vocab();
   Parity parity;
   Session session(engine);
@@ -108,13 +116,29 @@ Parity measure_parity(const std::shared_ptr<const Engine>& engine, Oracle& oracl
     const auto piece = tokens.subspan(at, std::min(kPiece, tokens.size() - at));
     compare_rows(oracle.extend(piece), session.extend(piece, piece.size()), width, parity);
   }
-  const auto n = static_cast<double>(parity.n_compared);
-  parity.mean_kl /= n;
-  parity.top1 /= n;
-  parity.mean_logit_difference /= n;
+  divide_by_count(parity);
   if (n_greedy > 0) {
     compare_greedy(engine, oracle, tokens.first(tokens.size() / 2), parity, n_greedy);
   }
+  return parity;
+}
+
+Parity measure_noise(Oracle& oracle, Oracle& in_small_pieces, std::span<const Token> tokens) {
+  constexpr std::size_t kSmall = 16;
+  Parity parity;
+  oracle.reset();
+  in_small_pieces.reset();
+  for (std::size_t at = 0; at < tokens.size(); at += kPiece) {
+    const auto piece = tokens.subspan(at, std::min(kPiece, tokens.size() - at));
+    std::vector<float> other;
+    for (std::size_t i = 0; i < piece.size(); i += kSmall) {
+      const auto rows =
+          in_small_pieces.extend(piece.subspan(i, std::min(kSmall, piece.size() - i)));
+      other.insert(other.end(), rows.begin(), rows.end());
+    }
+    compare_rows(oracle.extend(piece), other, oracle.n_vocab(), parity);
+  }
+  divide_by_count(parity);
   return parity;
 }
 

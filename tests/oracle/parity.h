@@ -34,15 +34,19 @@ struct Parity {
   std::optional<double> gap;
 };
 
-// A difference of greedy answers is excused if libllama itself holds the two tokens this close.
-// Rounding moves the difference of two logits by a few hundredths on the quantised test models,
-// rarely by more than 0.2.
-inline constexpr double kNearTie = 0.3;
+// A difference of greedy answers is excused if libllama itself holds the two tokens this close:
+// three times the mean difference of logits on the noisiest of the quantised test models.
+inline constexpr double kNearTie = 0.5;
 
 // Feeds `tokens` to both: the first n_prefill through Session::prefill, the rest through extend in
 // pieces. Then n_greedy greedy tokens after the first half of `tokens`.
 Parity measure_parity(const std::shared_ptr<const Engine>& engine, Oracle& oracle,
                       std::span<const Token> tokens, std::size_t n_prefill, std::size_t n_greedy);
+
+// libllama against itself: the same tokens in pieces of 16, where its attention takes another path.
+// What it differs by is rounding, and nothing that is not the same code can be asked to differ by
+// less.
+Parity measure_noise(Oracle& oracle, Oracle& in_small_pieces, std::span<const Token> tokens);
 
 // One line of the table; header() is its head.
 std::string parity_header();

@@ -23,6 +23,9 @@ int main(int argc, char** argv) {
       tokens.resize(512);
       const auto parity = precis::test::measure_parity(engine, oracle, tokens, 0, 64);
       std::puts(precis::test::parity_row(std::filesystem::path(argv[i]).stem(), parity).c_str());
+      precis::test::Oracle again(argv[i]);
+      const auto noise = precis::test::measure_noise(oracle, again, tokens);
+      std::puts(precis::test::parity_row("  libllama with itself", noise).c_str());
       std::fflush(stdout);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "parity: %s: %s\n", argv[i], error.what());
