@@ -26,9 +26,12 @@ else
   ! compgen -G '/etc/apt/apt.conf.d/*proxy*' >/dev/null || cp /etc/apt/apt.conf.d/*proxy* "$target/etc/apt/apt.conf.d/"
   [[ ! -f /etc/pip.conf ]] || cp /etc/pip.conf "$target/etc/"
 fi
-rm -rf "$target/trial/precis"
-mkdir -p "$target/trial"
-git clone --quiet "$root" "$target/trial/precis"
+if [[ -d $target/trial/precis ]]; then
+  git -C "$target/trial/precis" pull --quiet --ff-only "$root" HEAD
+else
+  mkdir -p "$target/trial"
+  git clone --quiet "$root" "$target/trial/precis"
+fi
 
 # A private certificate bundle moves to a name that the ca-certificates package does not overwrite.
 settings=(HOME=/trial PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8)
