@@ -18,6 +18,9 @@ extern "C" {
 namespace precis::app {
 namespace {
 
+// A million tokens are about 4 MB; a document without end must not fill the memory.
+constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
+
 void read_blocks(const std::string& path,
                  const std::function<void(const char*, std::size_t)>& take) {
   if (std::filesystem::is_directory(path))
@@ -42,6 +45,10 @@ TextFile read_text_file(const std::string& path) {
   Utf8Assembler characters;
   read_blocks(path, [&](const char* data, std::size_t n) {
     out.text += characters.push({data, n});
+    if (out.text.size() > kMaxTextBytes)
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("'", path, "' has more than ", kMaxTextBytes,
+                         " bytes: no model's context holds so long a text"));
   });
   out.text += characters.finish();
   out.n_replaced = characters.n_replaced();

@@ -79,6 +79,7 @@ class BadInput(unittest.TestCase):
         self.refused(["run", "-m", LLAMA, "-f", empty], "empty")
         self.refused(["run", "-m", LLAMA, "-f", self.write("blank.txt", b" \n\t ")], "empty")
         self.refused(["run", "-m", LLAMA], "empty")
+        self.refused(self.run_with(**{"-f": "/dev/zero"}), "more than")
         long_text = self.write("long.txt", b"a b " * 20000)
         result = precis("inspect", "--json", LLAMA)
         context = json.loads(result.stdout)["context"]
