@@ -20,6 +20,13 @@ std::size_t count_sliding(const ModelConfig& c) {
   return n;
 }
 
+// Names come from the file: no line breaks, no terminal sequences.
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text.substr(0, 200);
+}
+
 void print_json(const ModelConfig& c, std::size_t sliding_per_token) {
   nlohmann::ordered_json out;
   out["architecture"] = c.arch;
@@ -36,7 +43,7 @@ void print_json(const ModelConfig& c, std::size_t sliding_per_token) {
   out["context"] = c.n_ctx_train;
   out["kv_bytes_per_token"] = c.kv_bytes_per_token();
   out["compressible_kv_bytes_per_token"] = c.kv_bytes_per_token() - sliding_per_token;
-  std::printf("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 void inspect(const InspectOptions& options) {
@@ -48,7 +55,7 @@ void inspect(const InspectOptions& options) {
     return;
   }
   std::printf("architecture        %s\n", c.arch.c_str());
-  if (!c.name.empty()) std::printf("name                %s\n", c.name.c_str());
+  if (!c.name.empty()) std::printf("name                %s\n", printable(c.name).c_str());
   std::printf("weights             %s\n", c.file_type.c_str());
   std::printf("layers              %zu", c.n_layers);
   if (n_sliding > 0)

@@ -147,14 +147,27 @@ void check_length(const Engine& engine, const PreparedPrompt& prompt, const RunO
 
 PreparedPrompt read_prompt(const Engine& engine, const RunOptions& options,
                            const TextFile& document) {
+  // Tokenising takes some 40 bytes of memory a byte of text, so what cannot fit is refused before
+  // it: the longest tokens of known vocabularies have 256 bytes.
+  constexpr std::size_t kMaxTokenBytes = 256;
+  if (document.text.size() / kMaxTokenBytes > engine.config().n_ctx_train)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("the document has ", document.text.size(), " bytes, far more than the model's ",
+               "context of ", engine.config().n_ctx_train,
+               " tokens; shorten it or use a model with a longer context"));
   PreparedPrompt prompt =
       prepare_prompt(engine, document.text, options.prompt, options.use_template);
+  check_length(engine, prompt, options);
+  // Said only once the prompt is known to be usable: an error is a single line.
+  if (document.n_replaced > 0)
+    std::fprintf(stderr, "precis: '%s' is not valid UTF-8; replaced by U+FFFD in %zu places\n",
+                 options.file.c_str(), document.n_replaced);
   const bool both = !options.file.empty() && !options.prompt.empty();
   if (both && prompt.question.empty())
     std::fprintf(stderr,
                  "precis: the chat template changes the message, so the question is condensed with "
                  "the document\n");
-  check_length(engine, prompt, options);
   return prompt;
 }
 
@@ -175,7 +188,6 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.peak_bytes = peak_resident_bytes();
   r.seed = options.sampler.seed;
   r.threads = a.session.engine()->backend().n_workers();
-  r.model_path = options.model;
   return r;
 }
 
@@ -189,26 +201,32 @@ void run(const RunOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the prompt is empty: give a document (-f) or a question (-p)");
   const TextFile document = options.file.empty() ? TextFile{} : read_text_file(options.file);
-  if (document.n_replaced > 0)
-    std::fprintf(stderr, "precis: '%s' is not valid UTF-8; %zu places were replaced by U+FFFD\n",
-                 options.file.c_str(), document.n_replaced);
+  if (!options.file.empty() && document.text.find_first_not_of(" \t\r\n\f\v") == std::string::npos)
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("the document '", options.file, "' is empty: it has no text"));
   std::signal(SIGINT, on_interrupt);
 
   const auto engine = Engine::load(options.model, {options.n_threads});
   const PreparedPrompt prompt = read_prompt(*engine, options, document);
+  const std::string model_sha256 = options.json ? sha256_of_file(options.model) : "";
   if (options.keep.empty() && prompt.context.size() < 4 * kDefaultTokens)
     request.budget = Budget::parse(std::to_string(kDefaultTokens));
   const std::size_t loaded_bytes = resident_bytes();
   reset_peak_resident_bytes();
-  const Say say = options.json ? Say{} : Say{[](const std::string& text) {
+  // The heading waits for the first word: a condensation that fails leaves stdout empty.
+  bool headed = !options.compare;
+  const Say speak = [&](const std::string& text) {
+    if (!headed) std::fputs("--- answer from the condensed cache ---\n", stdout);
+    headed = true;
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
-  }};
-  if (options.compare && !options.json) std::printf("--- answer from the condensed cache ---\n");
+  };
+  const Say say = options.json ? Say{} : speak;
   Answered condensed = answer(engine, prompt, request, options, say);
   RunResult result = summarise(condensed, prompt, options);
   result.loaded_bytes = loaded_bytes;
-  if (!options.json) std::printf("\n");
+  result.model_sha256 = model_sha256;
+  if (!options.json) speak("\n");
   if (options.compare) {
     result.full = compare_with_full(engine, prompt, options, std::move(condensed.before_answer));
     if (!options.json)
@@ -226,6 +244,16 @@ void run(const RunOptions& options) {
 }  // namespace
 
 Command add_run(CLI::App& parent) {
+  // CLI11's own range lets NaN pass.
+  const auto finite_range = [](float minimum, float maximum) {
+    return CLI::Range(minimum, maximum) & CLI::Validator(
+                                              [](std::string& text) {
+                                                return text.find_first_of("nN") == std::string::npos
+                                                           ? ""
+                                                           : "'" + text + "' is not a number";
+                                              },
+                                              "");
+  };
   auto o = std::make_shared<RunOptions>();
   CLI::App* c = parent.add_subcommand("run", "Condense a document and answer a question from it");
   c->add_option("-m,--model", o->model, "GGUF file")->required()->envname("PRECIS_ARG_MODEL");
@@ -246,6 +274,7 @@ Command add_run(CLI::App& parent) {
       ->envname("PRECIS_ARG_N_PREDICT");
   c->add_option("-c,--ctx-size", o->n_context,
                 "Refuse prompts longer than this (0: the model's context)")
+      ->check(CLI::Range(0u, 1u << 30))
       ->envname("PRECIS_ARG_CTX_SIZE");
   c->add_option("-t,--threads", o->n_threads, "Threads (0: one per core)")
       ->check(CLI::Range(0u, 512u))
@@ -254,20 +283,21 @@ Command add_run(CLI::App& parent) {
       ->envname("PRECIS_ARG_SEED");
   c->add_option("--temp", o->sampler.temperature, "Temperature (0: greedy)")
       ->capture_default_str()
-      ->check(CLI::Range(0.0f, 100.0f))
+      ->check(finite_range(0.0f, 100.0f))
       ->envname("PRECIS_ARG_TEMP");
   c->add_option("--top-k", o->sampler.top_k, "Draw from the k likeliest (0: all)")
       ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 30))
       ->envname("PRECIS_ARG_TOP_K");
   c->add_option("--top-p", o->sampler.top_p,
                 "Draw from the likeliest that reach this mass (1: all)")
       ->capture_default_str()
-      ->check(CLI::Range(0.0f, 1.0f))
+      ->check(finite_range(0.0f, 1.0f))
       ->envname("PRECIS_ARG_TOP_P");
   c->add_option("--min-p", o->sampler.min_p,
                 "Drop tokens below this share of the likeliest (0: none)")
       ->capture_default_str()
-      ->check(CLI::Range(0.0f, 1.0f))
+      ->check(finite_range(0.0f, 1.0f))
       ->envname("PRECIS_ARG_MIN_P");
   c->add_flag(
       "--raw", [o](std::int64_t n) { o->use_template = n == 0; },

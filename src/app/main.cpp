@@ -1,5 +1,6 @@
-#include <csignal>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -12,10 +13,28 @@ namespace {
 
 // One line, whatever is in the message.
 void print_error(const char* message) {
+  constexpr std::size_t kMaxBytes = 1000;
   std::string line(message);
+  if (line.size() > kMaxBytes) line = line.substr(0, kMaxBytes) + " ...";
+  // Names from files and arguments may hold line breaks and terminal sequences.
   for (char& c : line)
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = c == '\n' || c == '\r' ? ' ' : '?';
   std::fprintf(stderr, "precis: %s\n", line.c_str());
+}
+
+// Output that could not be written must not look like success.
+void check_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw precis::Error(precis::ErrorCode::kIo,
+                        precis::concat("cannot write the output: ", std::strerror(errno)));
+}
+
+// The first word that is not an option: the command. Only its options listen to the environment, so
+// that a bad variable cannot break another command.
+std::string active_command(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i)
+    if (argv[i][0] != '-') return argv[i];
+  return {};
 }
 
 }  // namespace
@@ -33,7 +52,10 @@ int main(int argc, char** argv) {
   for (const auto add :
        {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect}) {
     precis::app::Command command = add(app);
-    commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
+    CLI::App* parser = app.get_subcommands({}).back();
+    if (parser->get_name() != active_command(argc, argv))
+      for (CLI::Option* option : parser->get_options()) option->envname("");
+    commands.emplace_back(parser, std::move(command));
   }
   try {
     app.parse(argc, argv);
@@ -43,9 +65,15 @@ int main(int argc, char** argv) {
           "a command is needed: run, methods or inspect; 'precis --help' tells more");
     for (const auto& [parser, command] : commands)
       if (parser->parsed()) command();
+    check_output();
     return 0;
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    if (e.get_exit_code() == 0) {  // --help, --version
+      app.exit(e);
+      if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+      print_error("cannot write the output");
+      return 1;
+    }
     print_error(e.what());
   } catch (const precis::Error& e) {
     print_error(e.what());

@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "app/text_file.h"
-
 namespace precis::app {
 namespace {
 
@@ -55,7 +53,7 @@ std::string to_json(const RunResult& r) {
     out["skipped"] = nullptr;
   out["seed"] = r.seed;
   out["threads"] = r.threads;
-  out["model_sha256"] = sha256_of_file(r.model_path);
+  out["model_sha256"] = r.model_sha256;
   if (r.full) {
     out["full"] = {{"answer", r.full->answer},
                    {"kv_bytes", r.full->kv_bytes},

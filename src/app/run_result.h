@@ -40,11 +40,11 @@ struct RunResult {
   std::size_t peak_bytes = 0;    // most resident until the answer was complete
   std::uint32_t seed = 0;
   std::size_t threads = 0;
-  std::string model_path;
+  std::string model_sha256;  // of the file, for --json
   std::optional<FullCacheComparison> full;
 };
 
-// One JSON object on one line. Hashes the model file.
+// One JSON object on one line.
 std::string to_json(const RunResult& result);
 // A few lines for a person.
 std::string to_text(const RunResult& result);

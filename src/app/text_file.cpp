@@ -23,7 +23,8 @@ constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
 
 void read_blocks(const std::string& path,
                  const std::function<void(const char*, std::size_t)>& take) {
-  if (std::filesystem::is_directory(path))
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
     throw Error(ErrorCode::kIo, concat("'", path, "' is a directory, not a file"));
   const bool standard_input = path == "-";
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(

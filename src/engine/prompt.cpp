@@ -62,6 +62,9 @@ PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
   if (chat != nullptr) {
     const std::string content = both ? text + tail : text + asked;
     parts = chat->render({{"user", content}}, /*add_generation_prompt=*/true);
+    if (parts.empty())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the model's chat template renders to nothing; use --raw to do without it");
     prompt.used_template = true;
   } else {
     parts.push_back({both ? text + tail : text + asked, true});

@@ -102,6 +102,13 @@ class ConfigReader {
     if (const auto n = file_.find_uint(key("expert_count")); n.value_or(0) > 0)
       throw Error(ErrorCode::kUnsupported, concat("'", file_.path(), "' is a mixture of ", *n,
                                                   " experts; Precis runs dense models only"));
+    // A block_count that is too small would silently run a part of the model.
+    const std::string surplus = "blk." + std::to_string(config_.n_layers) + ".";
+    for (const GgufFile::Tensor& t : file_.tensors())
+      if (t.name.starts_with(surplus))
+        throw Error(ErrorCode::kFormat,
+                    concat("'", file_.path(), "' has tensor '", t.name, "' but ",
+                           key("block_count"), " is ", config_.n_layers));
     for (const GgufFile::Tensor& t : file_.tensors())
       if (t.name.ends_with(".scale") || t.name.ends_with(".input_scale") ||
           t.name.find("rope_factors_") != std::string::npos)

@@ -24,8 +24,9 @@ std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backe
   model->config_ = read_config(*model->file_);
   check_vocabulary(*model->file_, model->config_.n_vocab);
   model->tokenizer_ = std::make_unique<Tokenizer>(path);
-  if (const auto source = model->file_->find_string("tokenizer.chat_template"))
-    model->chat_template_ = std::make_unique<ChatTemplate>(*source, model->tokenizer_->bos_text(),
+  const std::string source = model->file_->find_string("tokenizer.chat_template").value_or("");
+  if (!source.empty())
+    model->chat_template_ = std::make_unique<ChatTemplate>(source, model->tokenizer_->bos_text(),
                                                            model->tokenizer_->eos_text());
   model->file_->prefault();
   model->weights_ = load_weights(*model->file_, model->config_, backend.impl());

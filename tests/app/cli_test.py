@@ -6,8 +6,12 @@ Runs on tiny random models (PRECIS_TINY_DIR), so it is quick even with sanitizer
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+import make_tiny_models as tiny  # noqa: E402
 
 PRECIS = os.environ["PRECIS_BIN"]
 TINY = os.environ["PRECIS_TINY_DIR"]
@@ -78,6 +82,8 @@ class BadInput(unittest.TestCase):
         empty = self.write("empty.txt", b"")
         self.refused(["run", "-m", LLAMA, "-f", empty], "empty")
         self.refused(["run", "-m", LLAMA, "-f", self.write("blank.txt", b" \n\t ")], "empty")
+        self.refused(["run", "-m", LLAMA, "-f", empty, "-p", "What?"], "empty")
+        self.refused(["run", "-m", LLAMA, "-f", self.write("big.txt", b"a " * 400000)], "800000", "1024")
         self.refused(["run", "-m", LLAMA], "empty")
         self.refused(self.run_with(**{"-f": "/dev/zero"}), "more than")
         long_text = self.write("long.txt", b"a b " * 20000)
@@ -90,6 +96,27 @@ class BadInput(unittest.TestCase):
         for keep in ["0", "0%", "200%", "-5%", "1.5", "12XB", "nonsense", "0MiB"]:
             self.refused(self.run_with(**{"-f": text, "--keep": keep}), "keep")
         self.refused(self.run_with(**{"-f": text, "--keep": "1%"}), "entries", "protected")
+
+    def test_templates(self):
+        for source in ["{# nothing #}", "{{ messages[7].content }}", "{{ x"]:
+            path = os.path.join(self.folder.name, "template.gguf")
+            tiny.write_gguf(path, *tiny.build("llama", template=source))
+            self.refused(self.run_with(**{"-m": path}), "template")
+
+    def test_nothing_is_printed_when_condensing_fails(self):
+        text = self.write("t.txt", TEXT.encode())
+        self.refused(self.run_with(**{"-f": text, "--keep": "1"}) + ["--compare"], "entries")
+
+    def test_full_disk_is_an_error(self):
+        for command in [["methods"], ["inspect", LLAMA], self.run_with(), self.run_with() + ["--json"]]:
+            with open("/dev/full", "wb") as full:
+                result = subprocess.run([PRECIS, *command], stdout=full, stderr=subprocess.PIPE, timeout=300)
+            self.assertEqual(result.returncode, 1, command)
+            self.assertIn(b"cannot write", result.stderr)
+
+    def test_an_environment_variable_of_another_command_does_no_harm(self):
+        result = precis("inspect", LLAMA, environment={"PRECIS_ARG_N_PREDICT": "abc"})
+        self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_methods(self):
         self.refused(self.run_with(**{"--method": "selkw"}), "selkw", "selkv")
@@ -107,6 +134,9 @@ class BadInput(unittest.TestCase):
         self.refused(self.run_with(**{"-n": "0"}), "0")
         self.refused(self.run_with(**{"-t": "-1"}), "-1")
         self.refused(self.run_with(**{"--temp": "hot"}), "hot")
+        self.refused(self.run_with(**{"--temp": "nan"}), "nan")
+        self.refused(self.run_with(**{"-c": "-1"}), "-1")
+        self.refused(["run", "-m", "x\x1b[2J", "-p", "x"], "x?[2J")
 
 
 class GoodInput(unittest.TestCase):
