@@ -43,6 +43,7 @@ function(precis_own target)
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
   if(PRECIS_TIDY)
-    set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "${CLANG_TIDY_PROGRAM};--quiet")
+    set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY
+      "${CLANG_TIDY_PROGRAM};--quiet;--extra-arg=-Wno-unknown-warning-option")
   endif()
 endfunction()
