@@ -19,7 +19,7 @@ def main():
         return 77
     text = "".join(open(path, encoding="utf-8").read() for path in LICENCES)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
-        file.write(text[:38000])
+        file.write(text[:37200])
         file.flush()
         run = subprocess.run(
             [os.environ["PRECIS_BIN"], "run", "-m", MODEL, "-f", file.name, "-p", "Which licence is this?",
