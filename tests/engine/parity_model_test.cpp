@@ -51,8 +51,8 @@ TEST_P(RealModelParity, SameWeightsWithoutQuantizationNoise) {
   write_unquantized(path_, copy, std::string(GetParam()) == kQwen2);
   Parity one_go, after_prefill;
   {
-    const auto engine = Engine::load(copy, {.n_threads = 1});
-    Oracle oracle(copy, {.n_threads = 1});
+    const auto engine = Engine::load(copy, {});
+    Oracle oracle(copy, {.n_threads = 2});
     one_go = measure_parity(engine, oracle, tokens_, 0, kGreedy);
     after_prefill = measure_parity(engine, oracle, tokens_, 384, 0);
   }
@@ -67,8 +67,8 @@ TEST_P(RealModelParity, SameWeightsWithoutQuantizationNoise) {
 }
 
 TEST_P(RealModelParity, QuantizedFileWithinLibllamasOwnNoise) {
-  const auto engine = Engine::load(path_, {.n_threads = 1});
-  Oracle oracle(path_, {.n_threads = 1}), again(path_, {.n_threads = 1});
+  const auto engine = Engine::load(path_, {});
+  Oracle oracle(path_, {.n_threads = 2}), again(path_, {.n_threads = 2});
   const Parity parity = measure_parity(engine, oracle, tokens_, 0, kGreedy);
   const Parity noise = measure_noise(oracle, again, tokens_);
   std::printf("%s\n%s\n%s\n", parity_header().c_str(), parity_row(GetParam(), parity).c_str(),
