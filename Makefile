@@ -64,8 +64,8 @@ tidy:  ## clang-tidy on our own sources (slow)
 
 bench:  ## micro-benchmarks of the kernels
 	@tools/setup.sh bench
-	@tools/build.sh release bench_kernels -- -DPRECIS_BENCH=ON
-	build/release/bench/bench_kernels
+	@tools/build.sh release kernels_bench -- -DPRECIS_BENCH=ON
+	build/release/bench/kernels_bench
 
 install: build  ## install to PREFIX: binary, library, header, backends
 	cmake --install build/release --prefix $(PREFIX)
