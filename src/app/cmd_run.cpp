@@ -7,6 +7,7 @@
 
 #include "app/commands.h"
 #include "app/progress_bar.h"
+#include "app/row_type_options.h"
 #include "app/run_result.h"
 #include "app/text_file.h"
 #include "base/error.h"
@@ -25,6 +26,7 @@ struct RunOptions {
   std::string prompt;
   std::string method = "selkv";
   std::string keep;  // empty: kDefaultKeep, but at least kDefaultTokens
+  RowTypes rows;
   std::size_t n_context = 0;
   std::size_t n_threads = 0;
   std::size_t n_predict = 128;
@@ -186,6 +188,7 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.question_ms = a.question_ms;
   r.decode_tokens_per_s = a.generation.tokens_per_second();
   r.peak_bytes = peak_resident_bytes();
+  r.rows = options.rows;
   r.seed = options.sampler.seed;
   r.threads = a.session.engine()->backend().n_workers();
   return r;
@@ -197,6 +200,7 @@ void run(const RunOptions& options) {
   request.method = builtin_methods().parse(options.method);
   request.budget = Budget::parse(options.keep.empty() ? kDefaultKeep : options.keep);
   request.seed = options.sampler.seed;
+  request.rows = options.rows;
   if (options.file.empty() && options.prompt.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "the prompt is empty: give a document (-f) or a question (-p)");
@@ -268,6 +272,7 @@ Command add_run(CLI::App& parent) {
        "--keep", o->keep,
        "What may be kept: 25%, 2048 (tokens) or 512MiB (default: 25%, but at least 256 tokens)")
       ->envname("PRECIS_ARG_KEEP");
+  add_row_types(*c, o->rows);
   c->add_option("-n,--predict", o->n_predict, "Most tokens of the answer")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 20))

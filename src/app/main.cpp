@@ -37,9 +37,20 @@ std::string active_command(int argc, char** argv) {
   return {};
 }
 
+// llama.cpp's short names of more than one letter, which CLI11 would take for -c with a value.
+void spell_out(int argc, char** argv) {
+  static char key_types[] = "--cache-type-k";
+  static char value_types[] = "--cache-type-v";
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "-ctk") == 0) argv[i] = key_types;
+    if (std::strcmp(argv[i], "-ctv") == 0) argv[i] = value_types;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  spell_out(argc, argv);
   CLI::App app{
       "Reads a long prompt once, keeps a small faithful KV cache of it, and answers from that.",
       "precis"};

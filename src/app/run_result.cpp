@@ -23,6 +23,13 @@ double percent(std::size_t part, std::size_t whole) {
   out += '\n';
 }
 
+// Layers whose keys did not bear the type asked for.
+std::size_t n_finer_layers(const RunResult& r) {
+  std::size_t n = 0;
+  for (const RowType type : r.report.key_types) n += type != r.rows.keys ? 1 : 0;
+  return n;
+}
+
 }  // namespace
 
 std::string to_json(const RunResult& r) {
@@ -30,6 +37,12 @@ std::string to_json(const RunResult& r) {
   out["answer"] = r.answer;
   out["method"] = r.report.method;
   out["keep"] = r.report.keep;
+  out["type_k"] = row_type_name(r.rows.keys);
+  out["type_v"] = row_type_name(r.rows.values);
+  std::vector<std::string> key_types;
+  for (const RowType type : r.report.key_types) key_types.emplace_back(row_type_name(type));
+  out["key_types"] = key_types;
+  out["key_errors"] = r.report.key_errors;
   out["n_prompt"] = r.n_condensed + r.n_question;
   out["n_condensed"] = r.n_condensed;
   out["n_question"] = r.n_question;
@@ -77,6 +90,10 @@ std::string to_text(const RunResult& r) {
   append_line(out, "KV cache    %.1f MiB -> %.1f MiB (%.1f %% kept, %.1f %% removed)",
               mebibytes(r.kv_bytes_full), mebibytes(r.kv_bytes),
               percent(r.kv_bytes, r.kv_bytes_full), 100.0 - percent(r.kv_bytes, r.kv_bytes_full));
+  if (!(r.rows == RowTypes{}))
+    append_line(out, "row types   keys %s, values %s; %zu of %zu layers needed finer keys",
+                row_type_name(r.rows.keys), row_type_name(r.rows.values), n_finer_layers(r),
+                r.report.key_types.size());
   append_line(out,
               "prefill     %.0f ms (%.0f tokens/s), compression %.0f ms (%.1f %% of the prefill)",
               r.prefill_ms, 1000.0 * static_cast<double>(r.n_condensed) / r.prefill_ms,

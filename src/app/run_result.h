@@ -38,6 +38,7 @@ struct RunResult {
   double decode_tokens_per_s = 0;
   std::size_t loaded_bytes = 0;  // resident after loading the model
   std::size_t peak_bytes = 0;    // most resident until the answer was complete
+  RowTypes rows;
   std::uint32_t seed = 0;
   std::size_t threads = 0;
   std::string model_sha256;  // of the file, for --json

@@ -1,6 +1,7 @@
 #include "cache/kv_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -51,72 +52,52 @@ void TailRows::clear() {
 }
 
 FrozenLayer::FrozenLayer(const KvShape& shape, std::vector<Head> heads, std::int32_t first_position)
-    : shape_(shape), first_position_(first_position) {
-  PRECIS_CHECK(heads.size() == shape.n_kv_heads, heads.size(), " vs ", shape.n_kv_heads);
-  offsets_.assign(1, 0);
+    : shape_(shape), first_position_(first_position), heads_(std::move(heads)) {
+  PRECIS_CHECK(heads_.size() == shape.n_kv_heads, heads_.size(), " vs ", shape.n_kv_heads);
   bool any_bias = false;
   bool any_positions = false;
-  for (const Head& head : heads) {
-    const std::size_t n = head.keys.size() / shape.head_dim;
-    PRECIS_CHECK(head.keys.size() == n * shape.head_dim && head.values.size() == head.keys.size(),
-                 head.keys.size(), " vs ", head.values.size());
+  for (const Head& head : heads_) {
+    const std::size_t n = head.rows.size();
+    PRECIS_CHECK(n == 0 || head.rows.head_dim() == shape.head_dim, head.rows.head_dim(), " vs ",
+                 shape.head_dim);
     PRECIS_CHECK(head.bias.empty() || head.bias.size() == n, head.bias.size(), " vs ", n);
     PRECIS_CHECK(head.positions.empty() || head.positions.size() == n, head.positions.size(),
                  " vs ", n);
     PRECIS_CHECK(head.n_residual <= n, head.n_residual, " > ", n);
-    offsets_.push_back(offsets_.back() + n);
-    n_residual_.push_back(head.n_residual);
     any_bias = any_bias ||
                std::any_of(head.bias.begin(), head.bias.end(), [](float b) { return b != 0.0f; });
     any_positions = any_positions || !head.positions.empty();
   }
-  const std::size_t total = offsets_.back();
-  keys_.reserve(total * shape.head_dim);
-  values_.reserve(total * shape.head_dim);
-  if (any_bias) bias_.reserve(total);
-  if (any_positions) positions_.reserve(total);
-  for (std::size_t h = 0; h < heads.size(); ++h) {
-    Head& head = heads[h];
-    const std::size_t n = offsets_[h + 1] - offsets_[h];
-    keys_.insert(keys_.end(), head.keys.begin(), head.keys.end());
-    values_.insert(values_.end(), head.values.begin(), head.values.end());
-    if (any_bias) {
-      if (head.bias.empty())
-        bias_.resize(bias_.size() + n, 0.0f);
-      else
-        bias_.insert(bias_.end(), head.bias.begin(), head.bias.end());
-    }
-    if (any_positions) {
-      if (head.positions.empty())
-        for (std::size_t i = 0; i < n; ++i)
-          positions_.push_back(first_position + static_cast<std::int32_t>(i));
-      else
-        positions_.insert(positions_.end(), head.positions.begin(), head.positions.end());
-    }
-    head = Head();  // free early: a layer is held twice for as short as possible
+  for (Head& head : heads_) {
+    const std::size_t n = head.rows.size();
+    if (!any_bias)
+      head.bias = {};
+    else if (head.bias.empty())
+      head.bias.assign(n, 0.0f);
+    for (std::size_t i = head.positions.size(); any_positions && i < n; ++i)
+      head.positions.push_back(first_position + static_cast<std::int32_t>(i));
   }
 }
 
-FrozenLayer FrozenLayer::from_tail(const TailRows& rows) {
-  const std::size_t width = rows.size() * rows.shape().head_dim;
+FrozenLayer FrozenLayer::from_tail(const TailRows& rows, const RowTypes& types) {
   std::vector<Head> heads(rows.shape().n_kv_heads);
-  for (std::size_t h = 0; h < heads.size(); ++h) {
-    const EntryView view = rows.head(h);
-    heads[h].keys.assign(view.keys, view.keys + width);
-    heads[h].values.assign(view.values, view.values + width);
-  }
+  for (std::size_t h = 0; h < heads.size(); ++h)
+    heads[h].rows = PackedList::from_rows(types, rows.shape().head_dim, rows.head(h));
   return FrozenLayer(rows.shape(), std::move(heads), rows.first_position());
 }
 
-EntryView FrozenLayer::head(std::size_t head) const {
-  const std::size_t first = offsets_[head];
-  return {keys_.data() + first * shape_.head_dim, values_.data() + first * shape_.head_dim,
-          bias_.empty() ? nullptr : bias_.data() + first, n_entries(head)};
+PackedView FrozenLayer::head(std::size_t head) const {
+  PackedView view = heads_[head].rows.view();
+  if (!heads_[head].bias.empty()) view.bias = heads_[head].bias.data();
+  return view;
 }
 
 std::size_t FrozenLayer::bytes() const {
-  return keys_.size() * sizeof(Half) + values_.size() * sizeof(Half) +
-         bias_.size() * sizeof(float) + positions_.size() * sizeof(std::int32_t);
+  std::size_t bytes = 0;
+  for (const Head& head : heads_)
+    bytes += head.rows.bytes() + head.bias.size() * sizeof(float) +
+             head.positions.size() * sizeof(std::int32_t);
+  return bytes;
 }
 
 }  // namespace precis

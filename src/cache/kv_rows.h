@@ -1,6 +1,6 @@
 // Growing and frozen storage of keys and values. Index order is layer, head, token, channel; one
-// object here is one layer. Rows are f16 and post-RoPE. Positions are always the true positions in
-// the text.
+// object here is one layer. Rows are post-RoPE. Positions are always the true positions in the
+// text.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "cache/packed_list.h"
 #include "kernels/attention.h"
 
 namespace precis {
@@ -18,14 +19,14 @@ struct KvShape {
   std::size_t n_kv_heads = 0;
   std::size_t head_dim = 0;
 
-  // Bytes of one key row and one value row of one KV head.
+  // Bytes of one key row and one value row of one KV head in f16.
   std::size_t row_pair_bytes() const { return 2 * head_dim * sizeof(Half); }
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
-// Append-only keys and values of consecutive positions, all KV heads in step: the dense cache of a
-// prefill and the tail of a session. Copyable (Session::fork copies its tail). Not thread-safe, but
-// distinct heads of rows already reserved may be written by distinct threads.
+// Append-only f16 keys and values of consecutive positions, all KV heads in step: the dense cache
+// of a prefill and the tail of a session. Copyable (Session::fork copies its tail). Not
+// thread-safe, but distinct heads of rows already reserved may be written by distinct threads.
 class TailRows {
  public:
   TailRows() = default;
@@ -75,35 +76,38 @@ class TailRows {
   std::vector<Half> values_;  // [n_kv_heads, capacity, head_dim]
 };
 
-// The condensed cache of one layer: for each KV head a list of entries (key, value, bias,
-// position), stored in CSR form. Immutable once built, shared between sessions.
+// The condensed cache of one layer: for each KV head a list of packed entries (key, value, bias,
+// position). Immutable once built, shared between sessions.
 //
 // A head's list has two sections: main entries first, then residual entries (summaries appended by
 // a residual method). Entries of a section are in order of position.
 class FrozenLayer {
  public:
-  // One head's entries on the way in. Sizes must agree: keys and values are [n, head_dim].
+  // One head's entries on the way in.
   struct Head {
-    std::vector<Half> keys;
-    std::vector<Half> values;
-    std::vector<float> bias;              // [n] or empty: all 0
-    std::vector<std::int32_t> positions;  // [n] or empty: first_position + i
+    PackedList rows;
+    std::vector<float> bias;              // [rows.size()] or empty: all 0
+    std::vector<std::int32_t> positions;  // [rows.size()] or empty: first_position + i
     std::size_t n_residual = 0;           // the last n_residual entries form the residual section
   };
 
   FrozenLayer(const KvShape& shape, std::vector<Head> heads, std::int32_t first_position = 0);
 
-  // Every row of a tail, unchanged: no bias, implicit positions.
-  static FrozenLayer from_tail(const TailRows& rows);
+  // Every row of a tail: no bias, implicit positions. In f16 the rows are unchanged.
+  static FrozenLayer from_tail(const TailRows& rows, const RowTypes& types = {});
 
   const KvShape& shape() const { return shape_; }
-  std::size_t n_entries(std::size_t head) const { return offsets_[head + 1] - offsets_[head]; }
-  std::size_t n_residual(std::size_t head) const { return n_residual_[head]; }
+  std::size_t n_entries(std::size_t head) const { return heads_[head].rows.size(); }
+  std::size_t n_residual(std::size_t head) const { return heads_[head].n_residual; }
+  RowTypes types(std::size_t head) const { return heads_[head].rows.types(); }
   // Main and residual entries together.
-  EntryView head(std::size_t head) const;
+  PackedView head(std::size_t head) const;
+  // The stored entries as numbers.
+  const PackedList& rows(std::size_t head) const { return heads_[head].rows; }
   std::int32_t position(std::size_t head, std::size_t entry) const {
-    return positions_.empty() ? first_position_ + static_cast<std::int32_t>(entry)
-                              : positions_[offsets_[head] + entry];
+    const std::vector<std::int32_t>& positions = heads_[head].positions;
+    return positions.empty() ? first_position_ + static_cast<std::int32_t>(entry)
+                             : positions[entry];
   }
   // Bytes of keys, values, biases and positions, from the live buffers.
   std::size_t bytes() const;
@@ -111,12 +115,7 @@ class FrozenLayer {
  private:
   KvShape shape_;
   std::int32_t first_position_ = 0;
-  std::vector<std::size_t> offsets_;     // [n_kv_heads + 1]
-  std::vector<std::size_t> n_residual_;  // [n_kv_heads]
-  std::vector<Half> keys_;               // [sum of entries, head_dim]
-  std::vector<Half> values_;             // [sum of entries, head_dim]
-  std::vector<float> bias_;              // [sum of entries] or empty
-  std::vector<std::int32_t> positions_;  // [sum of entries] or empty
+  std::vector<Head> heads_;  // [n_kv_heads]; all biases or none, all positions or none
 };
 
 }  // namespace precis

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "compress/row_choice.h"
 #include "kernels/rows.h"
 
 namespace precis {
@@ -69,24 +70,31 @@ void check_plans(const std::vector<HeadPlan>& plans, const LayerTable& table) {
                table.entries_per_head, " * ", table.n_kv_heads);
 }
 
-// The kept rows of one head. A value that was not merged keeps its bits.
+// The kept rows of one head, packed from f32: a merged value is rounded once. Others keep their
+// bits in f16.
 FrozenLayer::Head gather(const TailRows& dense, std::size_t head, const HeadPlan& plan,
-                         const HeadMerge* merge) {
+                         const HeadMerge* merge, const RowTypes& rows) {
   const std::size_t width = dense.shape().head_dim;
-  const EntryView rows = dense.head(head);
+  const EntryView from = dense.head(head);
+  const std::size_t n = plan.kept.size();
   FrozenLayer::Head out;
-  out.keys.reserve(plan.kept.size() * width);
-  out.values.reserve(plan.kept.size() * width);
-  out.positions.reserve(plan.kept.size());
-  for (std::size_t i = 0; i < plan.kept.size(); ++i) {
-    const std::size_t token = plan.kept[i];
-    const Half* key = rows.keys + token * width;
-    const Half* value = rows.values + token * width;
-    out.keys.insert(out.keys.end(), key, key + width);
-    out.values.insert(out.values.end(), value, value + width);
-    if (merge != nullptr && merge->changed[i] != 0)
-      convert_rows(merge->values.data() + i * width, out.values.data() + i * width, width);
-    out.positions.push_back(dense.first_position() + static_cast<std::int32_t>(token));
+  out.rows = PackedList(rows, width);
+  out.rows.reserve(n);
+  out.positions.reserve(n);
+  std::vector<float> group(2 * kGroupEntries * width);
+  float* values = group.data() + kGroupEntries * width;
+  for (std::size_t start = 0; start < n; start += kGroupEntries) {
+    const std::size_t count = std::min(kGroupEntries, n - start);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t token = plan.kept[start + i];
+      convert_rows(from.keys + token * width, group.data() + i * width, width);
+      if (merge != nullptr && merge->changed[start + i] != 0)
+        std::copy_n(merge->values.data() + (start + i) * width, width, values + i * width);
+      else
+        convert_rows(from.values + token * width, values + i * width, width);
+      out.positions.push_back(dense.first_position() + static_cast<std::int32_t>(token));
+    }
+    out.rows.append(group.data(), values, count);
   }
   return out;
 }
@@ -94,40 +102,58 @@ FrozenLayer::Head gather(const TailRows& dense, std::size_t head, const HeadPlan
 }  // namespace
 
 Condenser::Condenser(Method method, Budget budget, std::vector<LayerShape> layers,
-                     std::size_t n_tokens, std::uint64_t seed, std::size_t fixed_bytes)
-    : method_(std::move(method)), layers_(std::move(layers)), n_tokens_(n_tokens), seed_(seed) {
+                     std::size_t n_tokens, std::uint64_t seed, std::size_t fixed_bytes,
+                     RowTypes rows)
+    : method_(std::move(method)),
+      layers_(std::move(layers)),
+      n_tokens_(n_tokens),
+      seed_(seed),
+      rows_(rows) {
   if (n_tokens == 0)
     throw Error(ErrorCode::kInvalidArgument, "cannot condense an empty prompt: 0 tokens");
   report_.method = method_.spec;
   report_.keep = budget.print();
   report_.n_tokens = n_tokens;
-  for (const LayerShape& layer : layers_)
+  for (const LayerShape& layer : layers_) {
+    for (RowType type : {rows.keys, rows.values})
+      if (!fits(type, layer.kv.head_dim))
+        throw Error(ErrorCode::kUnsupported,
+                    concat("rows of type ", row_type_name(type), " need a head size that is a ",
+                           "multiple of ", kBlockChannels, ", the model's is ", layer.kv.head_dim,
+                           ": use f16"));
     report_.dense_bytes += layer.kv.n_kv_heads * n_tokens * layer.kv.row_pair_bytes();
+  }
   plan_budget(budget, fixed_bytes);
   if (keeps_everything_)
     entries_per_head_ = n_tokens;
   else
     queries_needed_ = method_.queries_needed(n_tokens);
+  if (rows.keys != RowType::kF16)
+    queries_needed_ = std::max(queries_needed_, std::min(kTrialQueries, n_tokens));
 }
 
 void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
   keeps_everything_ = true;
-  allowed_bytes_ = report_.dense_bytes;
+  std::size_t whole = 0;  // the whole cache in the wanted row types
+  for (const LayerShape& layer : layers_)
+    whole += layer.kv.n_kv_heads * row_bytes(rows_, layer.kv.head_dim, n_tokens_);
+  // Layers whose keys must stay finer may exceed the wanted types here, never f16.
+  allowed_bytes_ = std::max(report_.dense_bytes, whole);
   if (method_.is_full()) return;
-  std::size_t amount = budget.bytes(report_.dense_bytes, n_tokens_);
+  std::size_t amount = budget.bytes(whole, n_tokens_);
   if (budget.unit == Budget::Unit::kBytes) {
     if (budget.amount < fixed_bytes)
       throw Error(
           ErrorCode::kInvalidArgument,
           concat("keep ", report_.keep, " is ", budget.amount, " bytes, but the layers that ",
                  "cannot be compressed take ", fixed_bytes, ": raise --keep"));
-    amount = std::min(budget.amount - fixed_bytes, report_.dense_bytes);
+    amount = std::min(budget.amount - fixed_bytes, whole);
   }
   if (layers_.empty()) {
     report_.skipped = "the model has no layer that can be compressed";
     return;
   }
-  if (amount >= report_.dense_bytes) {
+  if (amount >= whole) {
     report_.skipped = "the budget covers the whole cache";
     return;
   }
@@ -139,16 +165,21 @@ void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
                protection.n_sinks, " first + ", protection.n_recent, " last)");
     return;
   }
-  std::size_t bytes_per_entry = 0;  // of one entry in every head of every layer
-  for (const LayerShape& layer : layers_)
-    bytes_per_entry += layer.kv.n_kv_heads * entry_bytes(layer);
-  entries_per_head_ = amount / bytes_per_entry;
+  const auto all_layers = [&](std::size_t m) {
+    std::size_t bytes = 0;
+    for (const LayerShape& layer : layers_) bytes += layer_bytes(layer, rows_, m);
+    return bytes;
+  };
+  // The largest m that fits; bytes grow with m.
+  std::size_t m = amount * n_tokens_ / whole;
+  while (m > 0 && all_layers(m) > amount) --m;
+  entries_per_head_ = m;
   const std::size_t needed = std::max<std::size_t>(n_protected, 1);
   if (entries_per_head_ < needed) {
-    const std::size_t needed_bytes = needed * bytes_per_entry;
+    const std::size_t needed_bytes = all_layers(needed);
     const std::string way_out = budget.unit == Budget::Unit::kBytes
                                     ? std::to_string(needed_bytes + fixed_bytes) + "B"
-                                    : percent_up(needed_bytes, report_.dense_bytes);
+                                    : percent_up(needed_bytes, whole);
     throw Error(
         ErrorCode::kInvalidArgument,
         concat("keep ", report_.keep, " leaves ", entries_per_head_, " entries per KV head, but ",
@@ -161,8 +192,63 @@ void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
   allowed_bytes_ = amount;
 }
 
-std::size_t Condenser::entry_bytes(const LayerShape& layer) const {
-  return layer.kv.row_pair_bytes() + sizeof(std::int32_t) + (uses_bias() ? sizeof(float) : 0);
+std::size_t Condenser::layer_bytes(const LayerShape& layer, const RowTypes& rows,
+                                   std::size_t m) const {
+  const std::size_t n_heads = layer.kv.n_kv_heads;
+  const std::size_t extra = sizeof(std::int32_t) + (uses_bias() ? sizeof(float) : 0);
+  // Heads may share m * n_heads entries unevenly.
+  return most_row_bytes(rows, layer.kv.head_dim, n_heads * m, n_heads) + n_heads * m * extra;
+}
+
+std::size_t Condenser::most_entries(const LayerShape& layer, const RowTypes& rows,
+                                    std::size_t bytes) const {
+  std::size_t low = 0;
+  std::size_t high = n_tokens_;
+  while (low < high) {
+    const std::size_t middle = (low + high + 1) / 2;
+    if (layer_bytes(layer, rows, middle) <= bytes)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+// A layer that needs finer keys keeps fewer entries: its bytes are its share of the budget.
+std::size_t Condenser::entries_of_layer(const LayerShape& layer, const RowTypes& rows) const {
+  if (rows == rows_) return entries_per_head_;
+  return most_entries(layer, rows, layer_bytes(layer, rows_, entries_per_head_));
+}
+
+RowTypes Condenser::choose_rows(std::vector<HeadView>& heads, Executor& executor) {
+  RowTypes rows = rows_;
+  double error = 0;
+  const LayerShape& shape = layers_[heads.front().layer];
+  const std::size_t needed =
+      keeps_everything_ ? 0 : method_.selector->protection().count(n_tokens_) + 1;
+  while (rows.keys != RowType::kF16) {
+    std::vector<KeyTrial> trials(heads.size());
+    executor.run(heads.size(), [&](std::size_t h, std::size_t) {
+      throw_if_cancelled(heads[h].cancel);
+      trials[h] = try_keys(heads[h], rows.keys);
+    });
+    KeyTrial layer;
+    for (const KeyTrial& trial : trials) {
+      layer.error += trial.error;
+      layer.energy += trial.energy;
+    }
+    error = layer.relative();
+    if (error <= kMaxKeyError) break;
+    RowTypes next = rows;
+    next.keys = finer(rows.keys);
+    // Without room for the protected tokens the layer stays as it is; the report shows its error.
+    if (!keeps_everything_ && entries_of_layer(shape, next) < needed) break;
+    rows = next;
+    error = 0;
+  }
+  report_.key_types.push_back(rows.keys);
+  report_.key_errors.push_back(error);
+  return rows;
 }
 
 std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& dense,
@@ -221,7 +307,8 @@ std::vector<float> Condenser::score(std::vector<HeadView>& heads, Executor& exec
   return scores;
 }
 
-std::vector<HeadPlan> Condenser::select(std::size_t layer, const std::vector<float>& scores) const {
+std::vector<HeadPlan> Condenser::select(std::size_t layer, const std::vector<float>& scores,
+                                        std::size_t entries_per_head) const {
   LayerTable table;
   table.layer = layer;
   table.n_layers = layers_.size();
@@ -229,7 +316,7 @@ std::vector<HeadPlan> Condenser::select(std::size_t layer, const std::vector<flo
   table.n_tokens = n_tokens_;
   table.scores = scores.data();
   table.protection = method_.selector->protection();
-  table.entries_per_head = entries_per_head_;
+  table.entries_per_head = entries_per_head;
   std::vector<HeadPlan> plans = method_.selector->select(table);
   check_plans(plans, table);
   return plans;
@@ -273,19 +360,26 @@ FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   PRECIS_CHECK(dense.size() == n_tokens_, dense.size(), " vs ", n_tokens_);
   throw_if_cancelled(cancel);
   Stopwatch watch;
+  std::vector<HeadView> heads = make_heads(layer, dense, observed, cancel);
+  const RowTypes rows = choose_rows(heads, executor);
   if (keeps_everything_) {
-    FrozenLayer whole = FrozenLayer::from_tail(dense);
+    std::vector<FrozenLayer::Head> kept(heads.size());
+    executor.run(heads.size(), [&](std::size_t h, std::size_t) {
+      throw_if_cancelled(cancel);
+      kept[h].rows = PackedList::from_rows(rows, dense.shape().head_dim, dense.head(h));
+    });
+    FrozenLayer whole(dense.shape(), std::move(kept), dense.first_position());
     report_.freeze_ms += watch.lap();
     record(layer, whole);
     next_layer_ = layer + 1;
     return whole;
   }
-
-  std::vector<HeadView> heads = make_heads(layer, dense, observed, cancel);
+  const std::size_t n_entries = entries_of_layer(layers_[layer], rows);
+  report_.freeze_ms += watch.lap();
   const std::vector<float> scores = score(heads, executor);
   report_.score_ms += watch.lap();
   throw_if_cancelled(cancel);
-  const std::vector<HeadPlan> plans = select(layer, scores);
+  const std::vector<HeadPlan> plans = select(layer, scores, n_entries);
   report_.select_ms += watch.lap();
   const std::vector<HeadMerge> merges = merge(heads, plans, executor);
   std::vector<std::vector<float>> biases;
@@ -295,7 +389,7 @@ FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   std::vector<FrozenLayer::Head> kept(heads.size());
   executor.run(heads.size(), [&](std::size_t h, std::size_t) {
     throw_if_cancelled(cancel);
-    kept[h] = gather(dense, h, plans[h], merges.empty() ? nullptr : &merges[h]);
+    kept[h] = gather(dense, h, plans[h], merges.empty() ? nullptr : &merges[h], rows);
     if (biases.empty()) return;
     for (const float bias : biases[h])
       if (!std::isfinite(bias))

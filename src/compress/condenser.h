@@ -32,9 +32,11 @@ class Condenser {
   // the method's protected tokens, or a budget of at least the dense bytes, is left whole: see
   // report().skipped; condense_layer then returns every row. `full` keeps everything whatever the
   // budget, and is not "skipped". fixed_bytes: cache bytes outside the listed layers (sliding
-  // layers), charged to a budget in bytes.
+  // layers), charged to a budget in bytes. rows: how entries are stored; a budget as a ratio or in
+  // tokens is relative to the whole cache stored so. Throws Error(kUnsupported) if a layer's head
+  // size does not fit the row types.
   Condenser(Method method, Budget budget, std::vector<LayerShape> layers, std::size_t n_tokens,
-            std::uint64_t seed, std::size_t fixed_bytes = 0);
+            std::uint64_t seed, std::size_t fixed_bytes = 0, RowTypes rows = {});
 
   bool keeps_everything() const { return keeps_everything_; }
   // How many of the prompt's last queries every layer must capture.
@@ -56,19 +58,25 @@ class Condenser {
   std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
                                    const ObservedQueries& observed, const CancelFlag* cancel) const;
   std::vector<float> score(std::vector<HeadView>& heads, Executor& executor) const;
-  std::vector<HeadPlan> select(std::size_t layer, const std::vector<float>& scores) const;
+  std::vector<HeadPlan> select(std::size_t layer, const std::vector<float>& scores,
+                               std::size_t entries_per_head) const;
   std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
                                Executor& executor) const;
   bool uses_bias() const {
     return method_.compensator != nullptr && method_.compensator->uses_bias();
   }
-  std::size_t entry_bytes(const LayerShape& layer) const;
+  // Bytes of m entries in every head of a layer, at most.
+  std::size_t layer_bytes(const LayerShape& layer, const RowTypes& rows, std::size_t m) const;
+  std::size_t most_entries(const LayerShape& layer, const RowTypes& rows, std::size_t bytes) const;
+  std::size_t entries_of_layer(const LayerShape& layer, const RowTypes& rows) const;
+  RowTypes choose_rows(std::vector<HeadView>& heads, Executor& executor);
   void record(std::size_t layer, const FrozenLayer& frozen);
 
   Method method_;
   std::vector<LayerShape> layers_;
   std::size_t n_tokens_;
   std::uint64_t seed_;
+  RowTypes rows_;
   bool keeps_everything_ = false;
   std::size_t queries_needed_ = 0;
   std::size_t entries_per_head_ = 0;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/row_type.h"
+
 namespace precis {
 
 struct CompressionReport {
@@ -16,7 +18,11 @@ struct CompressionReport {
   std::size_t dense_bytes = 0;  // keys and values of the compressible layers, uncompressed
   std::size_t kept_bytes = 0;   // FrozenLayer::bytes() summed over the same layers
   std::vector<std::vector<std::size_t>> entries;  // [compressible layer][KV head]
-  std::size_t n_routed = 0;                       // sums over layers and heads, see HeadMerge
+  // How the keys of each compressible layer are stored, and their held-out error (row_choice.h); a
+  // finer type than asked for where that error was too large. 0 for f16.
+  std::vector<RowType> key_types;
+  std::vector<double> key_errors;
+  std::size_t n_routed = 0;  // sums over layers and heads, see HeadMerge
   std::size_t n_dropped = 0;
   std::size_t n_floored = 0;
   double score_ms = 0;  // wall time of each stage, summed over layers

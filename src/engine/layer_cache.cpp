@@ -1,6 +1,7 @@
 #include "engine/layer_cache.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 #include "kernels/rows.h"
@@ -11,14 +12,50 @@ namespace {
 // A tile of queries shares the conversion of each block of K and V; 32 tokens with a group of 3 to
 // 7 give the kernel 96 to 224 rows, enough to be compute-bound.
 constexpr std::size_t kTileTokens = 32;
-// A call of at most one tile is cut along the entries too, so that every thread finds work; longer
-// ones have enough tiles. 1024 entries of 64 channels are 256 KiB of K and V: well above the cost
-// of a merge.
-constexpr std::size_t kSliceEntries = 1024;
+// A call is cut into about this many tasks, so that every thread finds work and the last ones are
+// short: few tokens are cut along the entries too.
+constexpr std::size_t kTasks = 48;
+// Below this the merge of partial states costs as much as it spreads: 128 entries of 64 channels
+// take about 5 us.
+constexpr std::size_t kMinSlice = 128;
+constexpr std::size_t kMaxSlice = 4096;
+// Cuts fall between blocks of the kernels.
+constexpr std::size_t kSliceStep = 64;
 
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
+// Depends on sizes alone, never on the number of threads: cuts decide the bits.
+std::size_t slice_entries(std::size_t n_entries, std::size_t n_pieces) {
+  if (n_pieces <= 1) return std::max<std::size_t>(1, n_entries);
+  const std::size_t even = divide_up(divide_up(n_entries, n_pieces), kSliceStep) * kSliceStep;
+  return std::clamp(even, kMinSlice, kMaxSlice);
+}
+
 }  // namespace
+
+std::size_t LayerCache::used_bytes() const {
+  std::size_t bytes = tail.used_bytes() + (frozen ? frozen->bytes() : 0);
+  for (const PackedList& list : packed_tail) bytes += list.bytes();
+  return bytes;
+}
+
+void pack_aged_rows(LayerCache& cache, const RowTypes& types) {
+  if (types == RowTypes{} || cache.tail.size() < 2 * kGroupEntries) return;
+  const std::size_t n = (cache.tail.size() / kGroupEntries - 1) * kGroupEntries;
+  const KvShape& shape = cache.tail.shape();
+  if (cache.packed_tail.empty())
+    cache.packed_tail.assign(shape.n_kv_heads, PackedList(types, shape.head_dim));
+  const std::size_t before = cache.packed_size();
+  try {
+    for (std::size_t h = 0; h < shape.n_kv_heads; ++h) {
+      const EntryView rows = cache.tail.head(h);
+      cache.packed_tail[h].append(rows.keys, rows.values, n);
+    }
+    cache.tail.drop_front(n);
+  } catch (const std::bad_alloc&) {  // no memory now: the rows stay where they are
+    for (PackedList& list : cache.packed_tail) list.truncate(before);
+  }
+}
 
 CacheAttention::CacheAttention(const ModelConfig& config, std::vector<LayerCache>& layers,
                                std::size_t n_threads)
@@ -33,14 +70,15 @@ CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_to
   const LayerCache& cache = layers_[layer];
   Plan plan;
   plan.n_tiles = divide_up(n_tokens, kTileTokens);
-  std::size_t n_frozen = 0;
+  std::size_t n_entries[kSections] = {0, cache.packed_size(), cache.tail.size()};
   if (cache.frozen)
     for (std::size_t h = 0; h < config_.n_kv_heads; ++h)
-      n_frozen = std::max(n_frozen, cache.frozen->n_entries(h));
-  plan.slice = n_tokens <= kTileTokens ? kSliceEntries
-                                       : std::max<std::size_t>({1, n_frozen, cache.tail.size()});
-  plan.n_frozen_slices = divide_up(n_frozen, plan.slice);
-  plan.n_slices = plan.n_frozen_slices + divide_up(cache.tail.size(), plan.slice);
+      n_entries[kFrozen] = std::max(n_entries[kFrozen], cache.frozen->n_entries(h));
+  const std::size_t n_pieces = divide_up(kTasks, plan.n_tiles * config_.n_kv_heads);
+  for (std::size_t i = 0; i < kSections; ++i) {
+    plan.slice[i] = slice_entries(n_entries[i], n_pieces);
+    plan.n_slices[i] = divide_up(n_entries[i], plan.slice[i]);
+  }
   return plan;
 }
 
@@ -50,7 +88,7 @@ void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer,
   for (std::size_t il = first_layer; il < last_layer; ++il) {
     layers_[il].tail.grow(n_tokens);
     next_task_[il] = 0;
-    n_states = std::max(n_states, plan_of(il, n_tokens).n_slices * config_.n_heads * n_tokens);
+    n_states = std::max(n_states, plan_of(il, n_tokens).all_slices() * config_.n_heads * n_tokens);
   }
   if (state_max_.size() < n_states) {
     state_max_.resize(n_states);
@@ -73,8 +111,8 @@ void CacheAttention::store(const AttentionCall& call) noexcept {
   }
 }
 
-StateView CacheAttention::state(const Plan&, std::size_t slice, std::size_t head,
-                                std::size_t first_token, std::size_t n_tokens) {
+StateView CacheAttention::state(std::size_t slice, std::size_t head, std::size_t first_token,
+                                std::size_t n_tokens) {
   const std::size_t row =
       ((slice * config_.n_kv_heads + head) * n_tokens + first_token) * config_.group();
   return {state_max_.data() + row, state_sum_.data() + row,
@@ -93,17 +131,21 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
   queries.token_stride = config_.n_heads * d;
   queries.data = call.q + (first_token * config_.n_heads + head * queries.group) * d;
 
-  const bool in_tail = slice >= plan.n_frozen_slices;
-  EntryView entries = in_tail ? cache.tail.head(head) : cache.frozen->head(head);
-  const std::size_t begin = (in_tail ? slice - plan.n_frozen_slices : slice) * plan.slice;
-  const std::size_t end = std::min(entries.n, begin + plan.slice);
+  std::size_t section = kFrozen;
+  std::size_t index = slice;
+  while (index >= plan.n_slices[section]) index -= plan.n_slices[section++];
+  const std::size_t n = section == kFrozen       ? cache.frozen->n_entries(head)
+                        : section == kPackedTail ? cache.packed_size()
+                                                 : cache.tail.size();
+  const std::size_t begin = index * plan.slice[section];
+  const std::size_t end = std::min(n, begin + plan.slice[section]);
   Visible visible[kTileTokens];
   for (std::size_t i = 0; i < queries.n_tokens; ++i) {
     std::size_t first = begin;
     std::size_t last = end;
-    if (in_tail) {  // rows of the tail are consecutive positions, this call's tokens the last of
-                    // them
-      const std::size_t own = entries.n - call.n_tokens + first_token + i;
+    // Rows of the tail are consecutive positions, this call's tokens the last of them.
+    if (section == kTail) {
+      const std::size_t own = n - call.n_tokens + first_token + i;
       last = std::min(last, own + 1);
       if (config_.is_sliding[call.layer] && own + 1 > config_.window)
         first = std::max(first, own + 1 - config_.window);
@@ -113,10 +155,15 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
                      ? Visible{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last)}
                      : Visible{};
   }
-  const StateView s = state(plan, slice, head, first_token, call.n_tokens);
+  const StateView s = state(slice, head, first_token, call.n_tokens);
   reset_states(s, queries.n_rows(), d);
   const LogitRule rule{config_.attn_scale, config_.attn_softcap};
-  precis::attend(queries, entries, rule, visible, s, scratch);
+  if (section == kTail)
+    precis::attend(queries, cache.tail.head(head), rule, visible, s, scratch);
+  else
+    precis::attend(queries,
+                   section == kFrozen ? cache.frozen->head(head) : cache.packed_tail[head].view(),
+                   rule, visible, s, scratch);
 }
 
 void CacheAttention::capture(const AttentionCall& call) {
@@ -134,7 +181,8 @@ void CacheAttention::capture(const AttentionCall& call) {
 void CacheAttention::attend(const AttentionCall& call) noexcept {
   const Plan plan = plan_of(call.layer, call.n_tokens);
   if (observed_ != nullptr) capture(call);
-  const std::size_t n_tasks = config_.n_kv_heads * plan.n_tiles * plan.n_slices;
+  const std::size_t n_slices = plan.all_slices();
+  const std::size_t n_tasks = config_.n_kv_heads * plan.n_tiles * n_slices;
   Scratch& scratch = scratch_[call.thread];
   std::atomic<std::size_t>& next = next_task_[call.layer];
   for (std::size_t task = next++; task < n_tasks; task = next++) {
@@ -144,9 +192,9 @@ void CacheAttention::attend(const AttentionCall& call) noexcept {
     }
     // Late tiles see more, so they go first: the last tasks are then the short ones and no core
     // idles long.
-    const std::size_t tile = plan.n_tiles - 1 - task / (config_.n_kv_heads * plan.n_slices);
-    const std::size_t head = task / plan.n_slices % config_.n_kv_heads;
-    attend_slice(call, plan, head, tile, task % plan.n_slices, scratch);
+    const std::size_t tile = plan.n_tiles - 1 - task / (config_.n_kv_heads * n_slices);
+    const std::size_t head = task / n_slices % config_.n_kv_heads;
+    attend_slice(call, plan, head, tile, task % n_slices, scratch);
   }
 }
 
@@ -161,9 +209,9 @@ void CacheAttention::finish(const AttentionCall& call) noexcept {
     const std::size_t head = task % config_.n_kv_heads;
     const std::size_t first_token = task / config_.n_kv_heads * kTileTokens;
     const std::size_t n = std::min(kTileTokens, call.n_tokens - first_token);
-    const StateView total = state(plan, 0, head, first_token, call.n_tokens);
-    for (std::size_t s = 1; s < plan.n_slices; ++s)
-      merge_states(total, state(plan, s, head, first_token, call.n_tokens), n * group, d);
+    const StateView total = state(0, head, first_token, call.n_tokens);
+    for (std::size_t s = 1; s < plan.all_slices(); ++s)
+      merge_states(total, state(s, head, first_token, call.n_tokens), n * group, d);
     float* out = call.out + (first_token * config_.n_heads + head * group) * d;
     float log_sum_exp[kTileTokens];
     // One query head at a time when its log-sum-exp is wanted: rows of a state are (token, query

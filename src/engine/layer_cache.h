@@ -15,12 +15,22 @@
 
 namespace precis {
 
-// Condensed rows (shared, may be null), then the tail: everything that came later. A sliding layer
-// has only a tail, trimmed to its window.
+// Condensed rows (shared, may be null), then everything that came later: the packed tail (only
+// where rows are quantised), then the tail in f16. A sliding layer has only a tail, trimmed to its
+// window.
 struct LayerCache {
   std::shared_ptr<const FrozenLayer> frozen;
+  std::vector<PackedList> packed_tail;  // [n_kv_heads] or empty; whole groups
   TailRows tail;
+
+  std::size_t packed_size() const { return packed_tail.empty() ? 0 : packed_tail[0].size(); }
+  std::size_t used_bytes() const;
 };
+
+// Rows that have aged: all but the last 32 to 63 of the tail move to the packed tail, in whole
+// groups. Quantised keys need a whole group (row_type.h), and the newest tokens stay exact, as in
+// KIVI (arXiv 2402.02750). Without memory for it nothing changes.
+void pack_aged_rows(LayerCache& cache, const RowTypes& types);
 
 // Attention of every layer of one session. The result does not depend on the number of threads:
 // work is cut into (KV head, tile of queries, slice of entries) by fixed sizes and partial states
@@ -43,15 +53,17 @@ class CacheAttention final : public AttentionOp {
   void finish(const AttentionCall& call) noexcept override;
 
  private:
+  // The lists of a layer, in order of position.
+  enum Section : std::size_t { kFrozen, kPackedTail, kTail, kSections };
   // How one call on one layer is cut.
   struct Plan {
     std::size_t n_tiles = 0;
-    std::size_t slice = 0;  // entries in a slice
-    std::size_t n_frozen_slices = 0;
-    std::size_t n_slices = 0;  // frozen and tail together
+    std::size_t slice[kSections] = {};     // entries in a slice
+    std::size_t n_slices[kSections] = {};  // slices of the longest head
+    std::size_t all_slices() const { return n_slices[0] + n_slices[1] + n_slices[2]; }
   };
   Plan plan_of(std::size_t layer, std::size_t n_tokens) const;
-  StateView state(const Plan& plan, std::size_t slice, std::size_t head, std::size_t first_token,
+  StateView state(std::size_t slice, std::size_t head, std::size_t first_token,
                   std::size_t n_tokens);
   void attend_slice(const AttentionCall& call, const Plan& plan, std::size_t head, std::size_t tile,
                     std::size_t slice, Scratch& scratch);

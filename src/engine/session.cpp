@@ -25,6 +25,7 @@ struct Session::Impl {
   std::vector<float> logits;              // rows of the last call
   std::vector<ObservedQueries> observed;  // [n_layers] between prefill and compress, else empty
   bool is_dense_prompt = false;           // prefill() done, compress() possible
+  RowTypes rows;                          // of what aged in the tail
   double prefill_ms = 0;
   double compress_ms = 0;
 
@@ -45,6 +46,7 @@ struct Session::Impl {
     logits.clear();
     observed.clear();
     is_dense_prompt = false;
+    rows = {};
     attention.observe(nullptr, 0);
   }
 
@@ -157,7 +159,7 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
   attention.set_cancel(control.cancel);
   const std::size_t n_vocab = config().n_vocab;
   const std::size_t chunk = runner.chunk_tokens();
-  std::vector<float> rows(n_logits * n_vocab);
+  std::vector<float> wanted_rows(n_logits * n_vocab);
   std::size_t n_rows = 0;
   std::vector<std::size_t> sizes;
   for (const LayerCache& layer : layers) sizes.push_back(layer.tail.size());
@@ -167,7 +169,7 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
       const std::size_t first_wanted = std::max(t, tokens.size() - n_logits);
       const std::size_t wanted = t + m > first_wanted ? t + m - first_wanted : 0;
       runner.run(tokens.subspan(t, m), static_cast<std::int32_t>(n_positions + t), attention,
-                 wanted, rows.data() + n_rows * n_vocab);
+                 wanted, wanted_rows.data() + n_rows * n_vocab);
       throw_if_left_out();
       n_rows += wanted;
       if (control.progress)
@@ -181,13 +183,15 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
     attention.take_cancelled();
     throw;
   }
-  logits.swap(rows);
+  logits.swap(wanted_rows);
   n_positions += tokens.size();
   is_dense_prompt = false;
   observed.clear();
   // Dropping rows moves the rest, so it waits until half of the tail is out of sight.
   for (std::size_t il = 0; il < layers.size(); ++il)
     if (layers[il].tail.size() >= 2 * config().window) trim_sliding(il);
+  for (std::size_t il = 0; il < layers.size(); ++il)
+    if (!config().is_sliding[il]) pack_aged_rows(layers[il], rows);
 }
 
 Session::Session(std::shared_ptr<const Engine> engine)
@@ -218,7 +222,7 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::size_t> indices = impl.engine->compressible_indices();
   Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(),
-                      impl.n_positions, request.seed, sliding_bytes());
+                      impl.n_positions, request.seed, sliding_bytes(), request.rows);
   if (control.progress) control.progress({0, 0, indices.size()});
   std::vector<std::shared_ptr<const FrozenLayer>> frozen;
   for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -242,6 +246,7 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   }
   impl.observed.clear();
   impl.is_dense_prompt = false;
+  impl.rows = request.rows;
   impl.compress_ms = milliseconds_since(start);
   return condenser.report();
 }
@@ -257,7 +262,8 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
   const std::size_t n_sliding = c.n_layers - indices.size();
   Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(),
                       tokens.size(), request.seed,
-                      n_sliding * sliding_rows * c.n_kv_heads * impl.shape().row_pair_bytes());
+                      n_sliding * sliding_rows * c.n_kv_heads * impl.shape().row_pair_bytes(),
+                      request.rows);
   std::size_t next = 0;
   double compress_ms = 0;
   impl.prefill(tokens, condenser.queries_needed(), control,
@@ -273,6 +279,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                  if (next < indices.size()) impl.layers[indices[next]].tail = std::move(rows);
                  compress_ms += milliseconds_since(layer_start);
                });
+  impl.rows = request.rows;
   impl.compress_ms = compress_ms;
   impl.prefill_ms = milliseconds_since(start) - compress_ms;
   return condenser.report();
@@ -293,6 +300,7 @@ Session Session::fork() const {
   copy->logits = impl_->logits;
   copy->observed = impl_->observed;
   copy->is_dense_prompt = impl_->is_dense_prompt;
+  copy->rows = impl_->rows;
   copy->prefill_ms = impl_->prefill_ms;
   copy->compress_ms = impl_->compress_ms;
   return Session(std::move(copy));
@@ -311,8 +319,7 @@ std::size_t Session::sliding_bytes() const {
 
 std::size_t Session::kv_bytes() const {
   std::size_t bytes = 0;
-  for (const LayerCache& layer : impl_->layers)
-    bytes += layer.tail.used_bytes() + (layer.frozen ? layer.frozen->bytes() : 0);
+  for (const LayerCache& layer : impl_->layers) bytes += layer.used_bytes();
   return bytes;
 }
 

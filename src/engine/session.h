@@ -36,6 +36,9 @@ struct CondenseRequest {
   Method method;
   Budget budget;
   std::uint64_t seed = 0;
+  // How the condensed entries are stored, and later tokens once they have aged: the last 32 to 63
+  // stay f16, so with quantised rows the bits depend on how later tokens are cut into calls.
+  RowTypes rows;
 };
 
 class Session {

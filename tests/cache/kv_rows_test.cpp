@@ -1,9 +1,11 @@
 #include "cache/kv_rows.h"
+#include "support/head_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <utility>
+
 
 namespace precis {
 namespace {
@@ -159,13 +161,16 @@ TEST(TailRowsDeathTest, ImpossibleSizesAreBugs) {
 
 FrozenLayer::Head make_head(std::size_t head, const std::vector<std::size_t>& tokens) {
   FrozenLayer::Head out;
+  std::vector<Half> keys, values;
   for (const std::size_t token : tokens) {
     for (std::size_t c = 0; c < kShape.head_dim; ++c) {
-      out.keys.push_back(mark(head, token, c, false));
-      out.values.push_back(mark(head, token, c, true));
+      keys.push_back(mark(head, token, c, false));
+      values.push_back(mark(head, token, c, true));
     }
     out.positions.push_back(static_cast<std::int32_t>(token));
   }
+  out.rows = PackedList::from_rows({}, kShape.head_dim,
+                                   {keys.data(), values.data(), nullptr, tokens.size()});
   return out;
 }
 
@@ -177,7 +182,7 @@ TEST(FrozenLayer, KeepsRaggedHeadsApart) {
   heads[2].n_residual = 2;
   const FrozenLayer layer(kShape, std::move(heads));
   for (std::size_t h = 0; h < 3; ++h) {
-    const EntryView view = layer.head(h);
+    const test::HeadRows view(layer, h);
     ASSERT_EQ(view.n, tokens[h].size());
     ASSERT_EQ(layer.n_entries(h), tokens[h].size());
     EXPECT_EQ(layer.n_residual(h), h == 2 ? 2u : 0u);
@@ -219,11 +224,11 @@ TEST(FrozenLayer, FromTailIsTheTail) {
   EXPECT_EQ(layer.bytes(), rows.used_bytes());
   for (std::size_t h = 0; h < 3; ++h) {
     const EntryView from = rows.head(h);
-    const EntryView to = layer.head(h);
+    const test::HeadRows to(layer, h);
     ASSERT_EQ(to.n, 70u);
     EXPECT_EQ(to.bias, nullptr);
-    EXPECT_TRUE(std::equal(from.keys, from.keys + 70 * 8, to.keys));
-    EXPECT_TRUE(std::equal(from.values, from.values + 70 * 8, to.values));
+    EXPECT_TRUE(std::equal(from.keys, from.keys + 70 * 8, to.keys.data()));
+    EXPECT_TRUE(std::equal(from.values, from.values + 70 * 8, to.values.data()));
     EXPECT_EQ(layer.position(h, 0), 11);
     EXPECT_EQ(layer.position(h, 69), 80);
   }
@@ -243,8 +248,13 @@ TEST(FrozenLayerDeathTest, SizesThatDisagreeAreBugs) {
     return FrozenLayer(kShape, std::move(heads));
   };
   EXPECT_DEATH(build([](auto& heads) { heads.pop_back(); }), "check failed");
-  EXPECT_DEATH(build([](auto& heads) { heads[0].values.pop_back(); }), "check failed");
-  EXPECT_DEATH(build([](auto& heads) { heads[0].keys.pop_back(); }), "check failed");
+  EXPECT_DEATH(
+      build([](auto& heads) {
+        const std::vector<Half> row(16);
+        heads[0].rows = PackedList::from_rows({}, 16, {row.data(), row.data(), nullptr, 1});
+        heads[0].positions = {1};
+      }),
+      "check failed");
   EXPECT_DEATH(build([](auto& heads) { heads[0].bias = {1.0f}; }), "check failed");
   EXPECT_DEATH(build([](auto& heads) { heads[0].positions.push_back(3); }), "check failed");
   EXPECT_DEATH(build([](auto& heads) { heads[0].n_residual = 3; }), "check failed");

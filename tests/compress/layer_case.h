@@ -173,11 +173,12 @@ inline std::string fingerprint(const FrozenLayer& layer) {
     out.append(static_cast<const char*>(data), bytes);
   };
   for (std::size_t h = 0; h < layer.shape().n_kv_heads; ++h) {
-    const EntryView view = layer.head(h);
+    const PackedView view = layer.head(h);
     const std::size_t width = layer.shape().head_dim;
     add(&view.n, sizeof view.n);
-    add(view.keys, view.n * width * sizeof(Half));
-    add(view.values, view.n * width * sizeof(Half));
+    add(&view.types, sizeof view.types);
+    add(view.keys, key_bytes(view.types.keys, width, view.n));
+    add(view.values, value_bytes(view.types.values, width, view.n));
     for (std::size_t i = 0; i < view.n; ++i) {
       const float bias = view.bias == nullptr ? 0.0f : view.bias[i];
       const std::int32_t position = layer.position(h, i);

@@ -5,6 +5,7 @@
 #include "compress/layer_dump.h"
 #include "methods/registry.h"
 #include "methods/selkv.h"
+#include "support/head_rows.h"
 
 namespace precis {
 namespace {
@@ -114,7 +115,8 @@ void write_result(const std::string& path, const Condenser& condenser, const Rec
       write_array(out, record.routes[h].gates);
       write_array(out, record.merges[h].mass_ratio);
     }
-    const EntryView entries = frozen.head(h);
+    const test::HeadRows held(frozen, h);
+    const EntryView entries = held.view();
     const std::size_t bytes = entries.n * frozen.shape().head_dim * sizeof(Half);
     PRECIS_CHECK(entries.n == plan.kept.size(), entries.n, " vs ", plan.kept.size());
     test::write_bytes(out, entries.keys, bytes);

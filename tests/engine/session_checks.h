@@ -18,7 +18,7 @@ namespace precis::test {
 
 inline CondenseRequest request(const std::string& spec, const std::string& keep,
                                std::uint64_t seed = 7) {
-  return {builtin_methods().parse(spec), Budget::parse(keep), seed};
+  return {builtin_methods().parse(spec), Budget::parse(keep), seed, {}};
 }
 
 inline std::vector<std::string> all_presets() {
@@ -47,12 +47,15 @@ inline bool same_bits(std::span<const float> a, std::span<const float> b) {
 inline std::string difference(const FrozenLayer& a, const FrozenLayer& b) {
   if (!(a.shape() == b.shape())) return "shape";
   for (std::size_t head = 0; head < a.shape().n_kv_heads; ++head) {
-    const EntryView x = a.head(head), y = b.head(head);
+    const PackedView x = a.head(head), y = b.head(head);
     const std::string where = " of head " + std::to_string(head);
     if (x.n != y.n) return "number of entries" + where;
+    if (!(x.types == y.types)) return "row types" + where;
     if (a.n_residual(head) != b.n_residual(head)) return "residual entries" + where;
-    if (!same_bits(x.keys, y.keys, x.n * a.shape().head_dim)) return "keys" + where;
-    if (!same_bits(x.values, y.values, x.n * a.shape().head_dim)) return "values" + where;
+    const std::size_t dim = a.shape().head_dim;
+    if (!same_bits(x.keys, y.keys, key_bytes(x.types.keys, dim, x.n))) return "keys" + where;
+    if (!same_bits(x.values, y.values, value_bytes(x.types.values, dim, x.n)))
+      return "values" + where;
     if (!same_bits(x.bias, y.bias, x.n)) return "bias" + where;
     for (std::size_t i = 0; i < x.n; ++i) {
       if (a.position(head, i) != b.position(head, i)) return "positions" + where;

@@ -7,6 +7,7 @@
 
 #include "engine/session_checks.h"
 #include "oracle/parity.h"
+#include "support/head_rows.h"
 
 namespace precis::test {
 namespace {
@@ -234,10 +235,11 @@ TEST_P(SessionTest, KeptKeysAreThePrefillsOwn) {
   for (const std::size_t il : engine_->compressible_indices()) {
     const FrozenLayer& layer = *kept.frozen_layer(il);
     for (std::size_t head = 0; head < layer.shape().n_kv_heads; ++head) {
+      const test::HeadRows rows(layer, head);
       for (std::size_t i = 0; i < layer.n_entries(head); ++i) {
         const auto row = static_cast<std::size_t>(layer.position(head, i));
-        ASSERT_TRUE(same_bits(layer.head(head).keys + i * dim,
-                              dense.tail(il).head(head).keys + row * dim, dim));
+        ASSERT_TRUE(
+            same_bits(rows.keys.data() + i * dim, dense.tail(il).head(head).keys + row * dim, dim));
       }
     }
   }

@@ -7,6 +7,7 @@
 #include "compress/condenser.h"
 #include "compress/layer_case.h"
 #include "methods/registry.h"
+#include "support/head_rows.h"
 
 namespace precis {
 namespace {
@@ -133,7 +134,7 @@ TEST_P(Contract, StaysFiniteOnExtremeInput) {
        {Pattern::kZeros, Pattern::kEqualKeys, Pattern::kHuge, Pattern::kRepeated}) {
     const Outcome run = condense(method, "50%", {make_layer(kShape, 140, pattern, 7)}, serial);
     for (std::size_t h = 0; h < 3; ++h) {
-      const EntryView view = run.layers[0].head(h);
+      const test::HeadRows view(run.layers[0], h);
       ASSERT_GT(view.n, 0u);
       for (std::size_t i = 0; i < view.n * 16; ++i)
         ASSERT_TRUE(std::isfinite(to_float(view.values[i]))) << test::pattern_name(pattern);

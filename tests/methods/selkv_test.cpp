@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "compress/layer_case.h"
 #include "methods/registry.h"
+#include "support/head_rows.h"
 
 namespace precis {
 namespace {
@@ -49,7 +50,8 @@ std::vector<double> attend_condensed(const LayerCase& layer, const FrozenLayer& 
       ++last;
     visible.push_back({0, last});
   }
-  const EntryView entries = frozen.head(head);
+  const test::HeadRows held(frozen, head);
+  const EntryView entries = held.view();
   const Visible* ranges = visible.data();
   std::vector<double> output(window * group * width);
   reference::attention({rows.data(), window, group, width, group * width}, &entries, 1,
@@ -141,7 +143,7 @@ TEST(SelkvMerge, EqualPairsPassTheCosineGate) {
       condense_with(layer, concat("merge=selkv(window=", kWindow, ") bias=ratio(alpha=1)"),
                     keep_first_of_pairs());
   EXPECT_LT(window_error(layer, merged, kWindow), 1e-3);
-  const EntryView view = merged.head(0);
+  const test::HeadRows view(merged, 0);
   for (std::size_t i = 0; i < 32; ++i) EXPECT_NEAR(view.bias[i], std::log(2.0f), 1e-4f);
 }
 
