@@ -33,15 +33,16 @@ struct Ahead {
   }
 };
 
-// Vectors of a row that are kept in registers beside kRows - 1 others: sums, one vector of entries
-// and a factor for each row must fit 16 registers (32 on AVX3 and NEON).
+// Vectors of a row that are summed at a time. Their sums, and either a factor for each row and one
+// vector of entries or the other way round, must fit 16 registers (32 on AVX3 and NEON).
 template <std::size_t kRows>
 constexpr std::size_t packed_vectors() {
   constexpr std::size_t kRegisters = (HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3) ? 32 : 16;
   constexpr std::size_t kMost = kGroupEntries / kLanes;
-  std::size_t v = 1;
-  while (2 * v <= kMost && 2 * v * kRows + kRows + 1 <= kRegisters) v *= 2;
-  return v;
+  std::size_t best = 1;
+  for (std::size_t v = 2; v <= kMost; v *= 2)
+    if (v * kRows + std::min(v, kRows) + 1 <= kRegisters) best = v;
+  return best;
 }
 
 // kLanes numbers of a group as f32. Codes of q4 come as the whole numbers 0..15.
@@ -50,6 +51,14 @@ struct HalfLoader {
   std::size_t stride;  // numbers from one line to the next
   HWY_INLINE hn::Vec<FloatTag> operator()(std::size_t line, std::size_t column) const {
     return load(FloatTag(), reinterpret_cast<const Half*>(base) + line * stride + column);
+  }
+};
+
+struct FloatLoader {
+  const float* base;
+  std::size_t stride;
+  HWY_INLINE hn::Vec<FloatTag> operator()(std::size_t line, std::size_t column) const {
+    return hn::LoadU(FloatTag(), base + line * stride + column);
   }
 };
 
@@ -93,12 +102,7 @@ HWY_INLINE void add_lines(const float* HWY_RESTRICT a, std::size_t a_stride, std
   const FloatTag d;
   for (std::size_t k = first; k < last; ++k) {
     ahead.step();
-    if constexpr (kV == 1) {
-      const auto x = b(k, column);
-      HWY_UNROLL(8)
-      for (std::size_t r = 0; r < kRows; ++r)
-        sum[r][0] = hn::MulAdd(hn::Set(d, a[r * a_stride + k]), x, sum[r][0]);
-    } else {
+    if constexpr (kRows <= kV) {
       hn::Vec<FloatTag> factor[kRows];
       HWY_UNROLL(8)
       for (std::size_t r = 0; r < kRows; ++r) factor[r] = hn::Set(d, a[r * a_stride + k]);
@@ -107,6 +111,16 @@ HWY_INLINE void add_lines(const float* HWY_RESTRICT a, std::size_t a_stride, std
         const auto x = b(k, column + v * kLanes);
         HWY_UNROLL(8)
         for (std::size_t r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(factor[r], x, sum[r][v]);
+      }
+    } else {
+      hn::Vec<FloatTag> x[kV];
+      HWY_UNROLL(8)
+      for (std::size_t v = 0; v < kV; ++v) x[v] = b(k, column + v * kLanes);
+      HWY_UNROLL(8)
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const auto factor = hn::Set(d, a[r * a_stride + k]);
+        HWY_UNROLL(8)
+        for (std::size_t v = 0; v < kV; ++v) sum[r][v] = hn::MulAdd(factor, x[v], sum[r][v]);
       }
     }
   }
@@ -136,14 +150,15 @@ struct KeyProduct {
     }
   }
 
-  HWY_INLINE void f16(const std::uint8_t* group, Ahead& ahead) const {
-    plain(HalfLoader{group, kGroupEntries}, queries, nullptr, ahead);
+  template <class Load>
+  HWY_INLINE void f16(const Load& b, Ahead& ahead) const {
+    plain(b, queries, nullptr, ahead);
   }
 
   // The scale of a block of channels is applied to its sum.
-  HWY_INLINE void q8(const std::uint8_t* group, Ahead& ahead) const {
+  template <class Load>
+  HWY_INLINE void q8(const Load& b, const std::uint8_t* group, Ahead& ahead) const {
     const FloatTag d;
-    const ByteLoader b{group, kGroupEntries};
     const HalfLoader scales{group + head_dim * kGroupEntries, kGroupEntries};
     for (std::size_t column = 0; column < kGroupEntries; column += kV * kLanes) {
       hn::Vec<FloatTag> total[kRows][kV];
@@ -169,7 +184,8 @@ struct KeyProduct {
   }
 
   // q.k = sum of (q scale) u + q.low: scale and low belong to the channel, so they go to the query.
-  HWY_INLINE void q4(const std::uint8_t* group, float* scaled, Ahead& ahead) const {
+  template <class Load>
+  HWY_INLINE void q4(const Load& b, const std::uint8_t* group, float* scaled, Ahead& ahead) const {
     const FloatTag d;
     const auto* scales = reinterpret_cast<const Half*>(group);
     const auto* lows = scales + head_dim;
@@ -186,8 +202,7 @@ struct KeyProduct {
     }
     float base[kRows];
     for (std::size_t r = 0; r < kRows; ++r) base[r] = hn::GetLane(hn::SumOfLanes(d, start[r]));
-    plain(NibbleLoader{group + 2 * head_dim * sizeof(Half), kGroupEntries / 2}, scaled, base,
-          ahead);
+    plain(b, scaled, base, ahead);
   }
 };
 
@@ -225,8 +240,8 @@ struct ValueProduct {
         hn::StoreU(sum[r][v], d, out + r * head_dim + column + v * kLanes);
   }
 
-  HWY_INLINE void f16(const std::uint8_t* group, Ahead& ahead) const {
-    const HalfLoader b{group, head_dim};
+  template <class Load>
+  HWY_INLINE void f16(const Load& b, const std::uint8_t* group, Ahead& ahead) const {
     std::size_t column = 0;
     for (; column + kV * kLanes <= head_dim; column += kV * kLanes)
       panel<kV>(b, p, p_stride, nullptr, column, ahead);
@@ -275,16 +290,18 @@ struct ValueProduct {
     for (; i < n; ++i) to[i] = to_float(numbers[i]);
   }
 
-  HWY_INLINE void q8(const std::uint8_t* group, float* w, Ahead& ahead) const {
+  template <class Load>
+  HWY_INLINE void q8(const Load& codes, const std::uint8_t* group, float* w, Ahead& ahead) const {
     const std::uint8_t* scales = group + n * head_dim;
     for (std::size_t b = 0; b < head_dim / kBlockChannels; ++b) {
       weigh(scales + b * n * sizeof(Half), w);
-      block(ByteLoader{group, head_dim}, w, nullptr, b, ahead);
+      block(codes, w, nullptr, b, ahead);
     }
   }
 
   // The lows of the entries add the same to every channel of a block.
-  HWY_INLINE void q4(const std::uint8_t* group, float* w, Ahead& ahead) const {
+  template <class Load>
+  HWY_INLINE void q4(const Load& codes, const std::uint8_t* group, float* w, Ahead& ahead) const {
     const std::size_t n_blocks = head_dim / kBlockChannels;
     const std::uint8_t* scales = group + n * head_dim / 2;
     const std::uint8_t* lows = scales + n_blocks * n * sizeof(Half);
@@ -300,10 +317,22 @@ struct ValueProduct {
           sum = hn::MulAdd(hn::LoadU(d, p + r * p_stride + i), hn::LoadU(d, low + i), sum);
         base[r] = hn::GetLane(hn::SumOfLanes(d, sum));
       }
-      block(NibbleLoader{group, head_dim / 2}, w, base, b, ahead);
+      block(codes, w, base, b, ahead);
     }
   }
 };
+
+// n_lines lines of `columns` numbers, converted; columns past the last whole vector are left out.
+template <class Load>
+HWY_INLINE void expand(const Load& from, std::size_t n_lines, std::size_t columns, Ahead& ahead,
+                       float* to) {
+  const FloatTag d;
+  for (std::size_t line = 0; line < n_lines; ++line) {
+    ahead.step();
+    for (std::size_t c = 0; c + kLanes <= columns; c += kLanes)
+      hn::StoreU(from(line, c), d, to + line * columns + c);
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace precis

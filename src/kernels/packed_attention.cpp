@@ -18,6 +18,10 @@ namespace precis {
 namespace HWY_NAMESPACE {
 
 constexpr std::size_t kGroupsPerBlock = kBlock / kGroupEntries;
+// Up to this many rows convert entries as they load them; of more, 6 at a time share a block that
+// was expanded to f32.
+constexpr std::size_t kMostDirectRows = kMaxRows;
+constexpr std::size_t kExpandedRows = 6;
 
 // Everything about a call that does not change from block to block.
 struct PackedCall {
@@ -32,6 +36,14 @@ struct PackedCall {
   float* scaled;         // [kMaxRows, head_dim] queries times scales of q4 keys
   float* weights;        // [kMaxRows, kGroupEntries]
   std::uint8_t* padded;  // a full group of keys
+  float* expanded;       // a block's keys, then its values: 2 x [kBlock, head_dim]; or null
+
+  float* expanded_keys(std::size_t g) const {
+    return expanded + g * kGroupEntries * queries.head_dim;
+  }
+  float* expanded_values(std::size_t g) const {
+    return expanded + (kBlock + g * kGroupEntries) * queries.head_dim;
+  }
 
   const std::uint8_t* key_group(std::size_t start) const {
     return entries.keys + key_bytes(entries.types.keys, queries.head_dim, start);
@@ -110,6 +122,42 @@ inline PackedBlock prepare_packed(const PackedCall& call, std::size_t start) {
   return block;
 }
 
+inline NibbleLoader key_codes(const PackedCall& call, const std::uint8_t* group) {
+  return {group + 2 * call.queries.head_dim * sizeof(Half), kGroupEntries / 2};
+}
+
+// The block's numbers as f32, scales not applied.
+inline void expand_block(const PackedCall& call, PackedBlock& block) {
+  const std::size_t d = call.queries.head_dim;
+  for (std::size_t g = 0; g < kGroupsPerBlock && block.n[g] > 0; ++g) {
+    float* keys = call.expanded_keys(g);
+    float* values = call.expanded_values(g);
+    const std::size_t n = block.n[g];
+    switch (call.entries.types.keys) {
+      case RowType::kF16:
+        expand(HalfLoader{block.keys[g], kGroupEntries}, d, kGroupEntries, block.own_values, keys);
+        break;
+      case RowType::kQ8_0:
+        expand(ByteLoader{block.keys[g], kGroupEntries}, d, kGroupEntries, block.own_values, keys);
+        break;
+      case RowType::kQ4:
+        expand(key_codes(call, block.keys[g]), d, kGroupEntries, block.own_values, keys);
+        break;
+    }
+    switch (call.entries.types.values) {
+      case RowType::kF16:
+        expand(HalfLoader{block.values[g], d}, n, d, block.next_keys, values);
+        break;
+      case RowType::kQ8_0:
+        expand(ByteLoader{block.values[g], d}, n, d, block.next_keys, values);
+        break;
+      case RowType::kQ4:
+        expand(NibbleLoader{block.values[g], d / 2}, n, d, block.next_keys, values);
+        break;
+    }
+  }
+}
+
 inline Span seen_by_packed_rows(const PackedCall& call, std::size_t start, std::size_t first,
                                 std::size_t n) {
   const std::size_t group = call.queries.group;
@@ -119,30 +167,53 @@ inline Span seen_by_packed_rows(const PackedCall& call, std::size_t start, std::
 }
 
 template <std::size_t kRows>
+HWY_INLINE void multiply_keys(const PackedCall& call, PackedBlock& block, std::size_t g,
+                              const KeyProduct<kRows>& product) {
+  const std::uint8_t* group = block.keys[g];
+  const RowType type = call.entries.types.keys;
+  if (call.expanded != nullptr) {
+    const FloatLoader numbers{call.expanded_keys(g), kGroupEntries};
+    if (type == RowType::kF16) return product.f16(numbers, block.own_values);
+    if (type == RowType::kQ8_0) return product.q8(numbers, group, block.own_values);
+    return product.q4(numbers, group, call.scaled, block.own_values);
+  }
+  if (type == RowType::kF16) return product.f16(HalfLoader{group, kGroupEntries}, block.own_values);
+  if (type == RowType::kQ8_0)
+    return product.q8(ByteLoader{group, kGroupEntries}, group, block.own_values);
+  product.q4(key_codes(call, group), group, call.scaled, block.own_values);
+}
+
+template <std::size_t kRows>
+HWY_INLINE void add_values(const PackedCall& call, PackedBlock& block, std::size_t g,
+                           const ValueProduct<kRows>& product) {
+  const std::uint8_t* group = block.values[g];
+  const std::size_t d = product.head_dim;
+  const RowType type = call.entries.types.values;
+  if (call.expanded != nullptr) {
+    const FloatLoader numbers{call.expanded_values(g), d};
+    if (type == RowType::kF16) return product.f16(numbers, group, block.next_keys);
+    if (type == RowType::kQ8_0) return product.q8(numbers, group, call.weights, block.next_keys);
+    return product.q4(numbers, group, call.weights, block.next_keys);
+  }
+  if (type == RowType::kF16) return product.f16(HalfLoader{group, d}, group, block.next_keys);
+  if (type == RowType::kQ8_0)
+    return product.q8(ByteLoader{group, d}, group, call.weights, block.next_keys);
+  product.q4(NibbleLoader{group, d / 2}, group, call.weights, block.next_keys);
+}
+
+template <std::size_t kRows>
 HWY_NOINLINE void attend_packed_rows(const PackedCall& call, PackedBlock& block,
                                      std::size_t first_row) {
   const std::size_t d = call.queries.head_dim;
   const Span seen = seen_by_packed_rows(call, block.start, first_row, kRows);
   if (seen.empty()) return;
-  const KeyProduct<kRows> keys{call.rows + first_row * d, d, call.z, kBlock};
   Span computed{};
   for (std::size_t g = 0; g < kGroupsPerBlock; ++g) {
     const std::size_t at = g * kGroupEntries;
     if (seen.first >= at + kGroupEntries || seen.last <= at) continue;
     computed = join(computed, {at, at + kGroupEntries});
-    KeyProduct<kRows> own = keys;
-    own.z += at;
-    switch (call.entries.types.keys) {
-      case RowType::kF16:
-        own.f16(block.keys[g], block.own_values);
-        break;
-      case RowType::kQ8_0:
-        own.q8(block.keys[g], block.own_values);
-        break;
-      case RowType::kQ4:
-        own.q4(block.keys[g], call.scaled, block.own_values);
-        break;
-    }
+    multiply_keys(call, block, g,
+                  KeyProduct<kRows>{call.rows + first_row * d, d, call.z + at, kBlock});
   }
   float largest[kMaxRows];
   float keep[kMaxRows];
@@ -158,19 +229,9 @@ HWY_NOINLINE void attend_packed_rows(const PackedCall& call, PackedBlock& block,
     if (seen.first >= at + kGroupEntries || seen.last <= at) continue;
     const std::size_t first = std::max(seen.first, at) - at;
     const std::size_t last = std::min(seen.last - at, block.n[g]);
-    const ValueProduct<kRows> values{
-        d, block.n[g], first, last, call.z + at, kBlock, keep, call.state.out + first_row * d};
-    switch (call.entries.types.values) {
-      case RowType::kF16:
-        values.f16(block.values[g], block.next_keys);
-        break;
-      case RowType::kQ8_0:
-        values.q8(block.values[g], call.weights, block.next_keys);
-        break;
-      case RowType::kQ4:
-        values.q4(block.values[g], call.weights, block.next_keys);
-        break;
-    }
+    add_values(call, block, g,
+               ValueProduct<kRows>{d, block.n[g], first, last, call.z + at, kBlock, keep,
+                                   call.state.out + first_row * d});
     std::fill(keep, keep + kRows, 1.0f);
   }
 }
@@ -205,14 +266,18 @@ void attend_packed(const QueryView& queries, const PackedView& entries, const Lo
   const std::size_t rows_size = (n_rows * d + 15) / 16 * 16;
   const std::size_t scaled_size = kMaxRows * d;
   const std::size_t padded_size = d * kGroupEntries / 2 + d;  // f16 keys are the largest
-  float* at = scratch.floats(rows_size + kMaxRows * kBlock + kBlock + scaled_size +
-                             kMaxRows * kGroupEntries + padded_size);
-  PackedCall call{queries, entries, rule, visible, state, at, {}, {}, {}, {}, {}};
+  const bool expands = n_rows > kMostDirectRows;
+  float* at =
+      scratch.floats(rows_size + kMaxRows * kBlock + kBlock + scaled_size +
+                     kMaxRows * kGroupEntries + padded_size + (expands ? 2 * kBlock * d : 0));
+  PackedCall call{queries, entries, rule, visible, state, at, {}, {}, {}, {}, {}, {}};
   call.z = at += rows_size;
   call.bias = at += kMaxRows * kBlock;
   call.scaled = at += kBlock;
   call.weights = at += scaled_size;
-  call.padded = reinterpret_cast<std::uint8_t*>(at + kMaxRows * kGroupEntries);
+  at += kMaxRows * kGroupEntries;
+  call.padded = reinterpret_cast<std::uint8_t*>(at);
+  if (expands) call.expanded = at + padded_size;
   const std::size_t width = queries.group * d;
   for (std::size_t t = 0; t < queries.n_tokens; ++t) {
     const float* from = queries.data + t * queries.token_stride;
@@ -225,10 +290,12 @@ void attend_packed(const QueryView& queries, const PackedView& entries, const Lo
     begin = std::min<std::size_t>(begin, visible[t].first);
     end = std::max<std::size_t>(end, visible[t].last);
   }
-  const std::size_t n_chunks = (n_rows + kMaxRows - 1) / kMaxRows;
+  const std::size_t most = expands ? kExpandedRows : kMostDirectRows;
+  const std::size_t n_chunks = (n_rows + most - 1) / most;
   for (std::size_t start = begin / kBlock * kBlock; start < end; start += kBlock) {
     if (seen_in_block(visible, queries.n_tokens, start).empty()) continue;
     PackedBlock block = prepare_packed(call, start);
+    if (expands) expand_block(call, block);
     for (std::size_t i = 0; i < n_chunks; ++i) {
       const std::size_t first_row = n_rows * i / n_chunks;
       attend_packed_group(call, block, first_row, n_rows * (i + 1) / n_chunks - first_row);
