@@ -86,8 +86,8 @@ TEST_P(TinyParity, FewerLogitsAreTheLastOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TinyParity,
-                         testing::Values("llama", "llama-hd80", "llama-mha", "qwen2", "qwen2-yarn",
-                                         "qwen3", "gemma3", "gemma3-scaled"),
+                         testing::Values("llama", "llama-hd64", "llama-hd80", "llama-mha", "qwen2",
+                                         "qwen2-yarn", "qwen3", "gemma3", "gemma3-scaled"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
