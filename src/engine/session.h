@@ -58,11 +58,11 @@ class Session {
                              const CallControl& control = {});
 
   // Goes on from a condensed cache made elsewhere (another session, a file, a benchmark): one layer
-  // per model layer, nullptr for sliding layers, which start empty. next_position: of the next token;
-  // the entries' own positions and their number are not bound by it. There are no logits before the
-  // next extend. Throws Error(kInvalidArgument), naming the layer and both numbers, if the session
-  // holds tokens, a layer is missing or too many, a shape is not the model's, or next_position is
-  // outside the model's context.
+  // per model layer, nullptr for sliding layers, which start empty. next_position: of the next
+  // token; the entries' own positions and their number are not bound by it. There are no logits
+  // before the next extend. Throws Error(kInvalidArgument), naming the layer and both numbers, if
+  // the session holds tokens, a layer is missing or too many, a shape is not the model's, or
+  // next_position is outside the model's context.
   void restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen, std::size_t next_position);
 
   // Appends tokens and returns the logits of the last n_logits of them, [n_logits, n_vocab]; the

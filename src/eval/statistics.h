@@ -15,8 +15,8 @@ double stddev_of(std::span<const double> values);
 // Mean of the two middle values for an even number; 0 for none.
 double median_of(std::span<const double> values);
 
-// numerators[i] / denominators[i]: measurements of the same repetition, so that what the machine did
-// meanwhile hits both. REQUIRES: equal lengths, denominators above 0.
+// numerators[i] / denominators[i]: measurements of the same repetition, so that what the machine
+// did meanwhile hits both. REQUIRES: equal lengths, denominators above 0.
 std::vector<double> paired_ratios(std::span<const double> numerators,
                                   std::span<const double> denominators);
 

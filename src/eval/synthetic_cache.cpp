@@ -43,11 +43,15 @@ std::vector<std::shared_ptr<const FrozenLayer>> synthetic_layers(const Engine& e
                                                                  std::size_t n_distinct) {
   const ModelConfig& c = engine.config();
   const std::vector<LayerShape> shapes = engine.compressible_layers();
-  const Condenser condenser(request.method, request.budget, shapes, n_tokens, request.seed);
+  const std::size_t window_rows = (c.n_layers - shapes.size()) * std::min(n_tokens, c.window);
+  const std::size_t window_bytes =
+      shapes.empty() ? 0 : window_rows * c.n_kv_heads * shapes.front().kv.row_pair_bytes();
+  const Condenser condenser(request.method, request.budget, shapes, n_tokens, request.seed,
+                            window_bytes);
   const std::size_t n_entries = condenser.entries_per_head();
   const bool whole = condenser.keeps_everything();
-  const bool biased = !whole && request.method.compensator != nullptr &&
-                      request.method.compensator->uses_bias();
+  const bool biased =
+      !whole && request.method.compensator != nullptr && request.method.compensator->uses_bias();
   RandomRows random(request.seed);
   std::vector<std::shared_ptr<const FrozenLayer>> layers(c.n_layers);
   std::vector<std::shared_ptr<const FrozenLayer>> distinct;
@@ -78,8 +82,7 @@ std::size_t synthetic_position(const ModelConfig& config, std::size_t n_more) {
     throw Error(ErrorCode::kInvalidArgument,
                 concat("decoding ", n_more, " tokens after a synthetic cache needs more than the ",
                        "model's context of ", config.n_ctx_train));
-  return std::max<std::size_t>(
-      1, std::min(config.n_ctx_train / 2, config.n_ctx_train - n_more));
+  return std::max<std::size_t>(1, std::min(config.n_ctx_train / 2, config.n_ctx_train - n_more));
 }
 
 }  // namespace precis

@@ -1,5 +1,6 @@
-// Caches filled with random rows, to measure decoding at depths that would take long to read or that
-// lie beyond the model's context. What the rows say is nonsense; how many bytes they take is not.
+// Caches filled with random rows, to measure decoding at depths that would take long to read or
+// that lie beyond the model's context. What the rows say is nonsense; how many bytes they take is
+// not.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@ namespace precis {
 // The layers that the request's method would leave of n_tokens tokens, one per model layer and
 // nullptr for sliding ones, as Session::restore takes them. Entries per head, biases and positions
 // follow from the condenser's arithmetic, so the bytes are what the method would keep. Keys and
-// values are normal with standard deviation 1. n_distinct: how many layers get rows of their own; the
-// others share those in turn (0: all), for depths that do not fit the memory. Throws what Condenser
-// throws.
+// values are normal with standard deviation 1. n_distinct: how many layers get rows of their own;
+// the others share those in turn (0: all), for depths that do not fit the memory. Throws what
+// Condenser throws.
 std::vector<std::shared_ptr<const FrozenLayer>> synthetic_layers(const Engine& engine,
                                                                  const CondenseRequest& request,
                                                                  std::size_t n_tokens,

@@ -13,8 +13,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The result depends on every word, so no load can be dropped. Eight accumulators: the loop is bound
-// by its loads, not by the latency of the exclusive or.
+// The result depends on every word, so no load can be dropped. Eight accumulators: the loop is
+// bound by its loads, not by the latency of the exclusive or.
 std::uint64_t read_words(const std::uint64_t* words, std::size_t n) {
   using Tag = hn::ScalableTag<std::uint64_t>;
   const Tag d;
