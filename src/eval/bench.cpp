@@ -129,6 +129,14 @@ void Bench::check() const {
                 concat("depth ", options_.synthetic ? 0 : deepest, " and a test of ", longest,
                        " tokens need ", needed, " positions but the model's context is ", context,
                        options_.synthetic ? "" : "; --synthetic measures deeper"));
+  // A budget that cannot be kept is better told now than after the tests before it.
+  for (const BenchMethod& method : options_.methods) {
+    for (const std::size_t depth : options_.depths) {
+      if (depth > 0) condenser_for(*engine_, request(method), depth);
+      for (const std::size_t n : prompts)
+        if (depth == 0) condenser_for(*engine_, request(method), n);
+    }
+  }
 }
 
 Bench::Base Bench::make_base(const BenchMethod& method, std::size_t depth,

@@ -37,17 +37,22 @@ class RandomRows {
 
 }  // namespace
 
+Condenser condenser_for(const Engine& engine, const CondenseRequest& request,
+                        std::size_t n_tokens) {
+  const ModelConfig& c = engine.config();
+  const std::vector<LayerShape> shapes = engine.compressible_layers();
+  const std::size_t window_rows = (c.n_layers - shapes.size()) * std::min(n_tokens, c.window);
+  return Condenser(request.method, request.budget, shapes, n_tokens, request.seed,
+                   window_rows * c.kv_bytes_per_token() / c.n_layers);
+}
+
 std::vector<std::shared_ptr<const FrozenLayer>> synthetic_layers(const Engine& engine,
                                                                  const CondenseRequest& request,
                                                                  std::size_t n_tokens,
                                                                  std::size_t n_distinct) {
   const ModelConfig& c = engine.config();
   const std::vector<LayerShape> shapes = engine.compressible_layers();
-  const std::size_t window_rows = (c.n_layers - shapes.size()) * std::min(n_tokens, c.window);
-  const std::size_t window_bytes =
-      shapes.empty() ? 0 : window_rows * c.n_kv_heads * shapes.front().kv.row_pair_bytes();
-  const Condenser condenser(request.method, request.budget, shapes, n_tokens, request.seed,
-                            window_bytes);
+  const Condenser condenser = condenser_for(engine, request, n_tokens);
   const std::size_t n_entries = condenser.entries_per_head();
   const bool whole = condenser.keeps_everything();
   const bool biased =

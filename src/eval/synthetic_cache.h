@@ -11,6 +11,10 @@
 
 namespace precis {
 
+// The condenser that reading n_tokens tokens would use: its budget is what counts here. Throws what
+// Condenser throws.
+Condenser condenser_for(const Engine& engine, const CondenseRequest& request, std::size_t n_tokens);
+
 // The layers that the request's method would leave of n_tokens tokens, one per model layer and
 // nullptr for sliding ones, as Session::restore takes them. Entries per head, biases and positions
 // follow from the condenser's arithmetic, so the bytes are what the method would keep. Keys and
