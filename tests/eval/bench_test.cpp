@@ -133,6 +133,7 @@ TEST_F(BenchRun, RefusesWhatCannotBeMeasured) {
   options_.prompts = options_.answers = {0};
   EXPECT_NE(refused().find("no test"), std::string::npos);
   options_.prompts = {8};
+  options_.depths = {0};
   options_.prompts = {128, 30};
   EXPECT_NE(refused().find("protected"), std::string::npos);
   options_.methods.clear();
