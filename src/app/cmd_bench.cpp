@@ -123,6 +123,10 @@ BenchPlan make_plan(const BenchCommand& command) {
   plan.batches = parse_numbers("--batch", command.batches, 1, 4096);
   plan.types_k = split_all(command.types_k);
   plan.types_v = split_all(command.types_v);
+  for (const Texts* list : {&plan.models, &plan.types_k, &plan.types_v})
+    if (list->empty())
+      throw Error(ErrorCode::kInvalidArgument,
+                  list == &plan.models ? "--model names no file" : "no cache type is given");
   for (const Texts* types : {&plan.types_k, &plan.types_v})
     for (const std::string& type : *types) check_row_type(type);
   BenchOptions& o = plan.options;
@@ -207,6 +211,7 @@ void run_growth(const BenchCommand& command, const BenchPlan& plan) {
   const auto engine = Engine::load(plan.models.front(), {plan.threads.front()});
   options.prompts = command.prompts.empty() ? doubling_prompts(engine->config().n_ctx_train)
                                             : plan.options.prompts;
+  std::erase(options.prompts, std::size_t{0});
   ProgressBar bar("measuring");
   options.progress = [&](std::size_t done, std::size_t total, const std::string&) {
     bar.update(static_cast<double>(done) / static_cast<double>(total));

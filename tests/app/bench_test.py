@@ -150,6 +150,13 @@ class Formats(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertIn("900", result.stderr)
 
+    def test_environment_sets_options(self):
+        result = subprocess.run([PRECIS, "bench", "-p", "8", "-n", "0", "-r", "1", "--method", "full", "-o", "json"],
+                                capture_output=True, text=True, timeout=300,
+                                env=dict(os.environ, PRECIS_ARG_MODEL=LLAMA, PRECIS_ARG_THREADS="2"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["n_threads"] for row in json.loads(result.stdout)], [2])
+
     def test_growth(self):
         options = ["--growth", "-d", "600-9600*4", "-p", "128,256,512", "-n", "2", "-r", "2"]
         out = json.loads(self.output("-o", "json", *options))
@@ -205,7 +212,11 @@ class Errors(unittest.TestCase):
         self.refused(["-p", "0", "-n", "0"], "no test")
         self.refused(["-p", "16", "-f", "no-such-file"], "no-such-file")
         self.refused([], "cannot open", model="missing.gguf")
+        self.refused(["--keep", ","], "no method")
+        self.refused(["-ctk", ","], "cache type")
+        self.refused([], "names no file", model=",")
         self.refused(["--growth", "--method", "full"], "full")
+        self.refused(["--growth", "-d", "0"], "0 entries")
         self.refused(["--growth", "-p", "4096"], "4096", "1024")
 
     def test_output_that_cannot_be_written(self):
