@@ -30,6 +30,8 @@ if [[ -z $bench ]]; then
   bench=$cache/llama-bench-$key/llama-bench
   if [[ ! -x $bench ]]; then
     lock_cache
+  fi
+  if [[ ! -x $bench ]]; then  # not made by the run that this one waited for
     start=$SECONDS
     new_work
     fetch_source
@@ -42,8 +44,8 @@ if [[ -z $bench ]]; then
     mv -T "$work/prefix" "${bench%/*}"
     rm -rf "$work"
     say "llama-bench built in $(((SECONDS - start) / 60)) min $(((SECONDS - start) % 60)) s: $bench"
-    unlock_cache
   fi
+  unlock_cache
 fi
 if [[ ${1:-} == --build-only ]]; then
   echo "$bench"
