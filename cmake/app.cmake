@@ -5,6 +5,13 @@ add_executable(precis ${app_sources})
 precis_own(precis)
 target_link_libraries(precis PRIVATE precis_eval precis_methods CLI11::CLI11 precis::vendor precis_hash)
 target_compile_definitions(precis PRIVATE PRECIS_VERSION="${PROJECT_VERSION}")
+# Benchmarks say which commit they measured.
+set(commit_header ${CMAKE_BINARY_DIR}/generated/app/build_commit.h)
+add_custom_target(precis_commit BYPRODUCTS ${commit_header}
+  COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUTPUT=${commit_header}
+          -P ${CMAKE_SOURCE_DIR}/cmake/commit.cmake)
+add_dependencies(precis precis_commit)
+target_include_directories(precis PRIVATE ${CMAKE_BINARY_DIR}/generated)
 
 file(GLOB capi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/capi/*.cpp)
 add_library(precis_shared SHARED ${capi_sources})

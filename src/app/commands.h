@@ -12,5 +12,6 @@ using Command = std::function<void()>;
 Command add_run(CLI::App& parent);
 Command add_methods(CLI::App& parent);
 Command add_inspect(CLI::App& parent);
+Command add_bench(CLI::App& parent);
 
 }  // namespace precis::app

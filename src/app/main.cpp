@@ -37,20 +37,21 @@ std::string active_command(int argc, char** argv) {
   return {};
 }
 
-// llama.cpp's short names of more than one letter, which CLI11 would take for -c with a value.
-void spell_out(int argc, char** argv) {
-  static char key_types[] = "--cache-type-k";
-  static char value_types[] = "--cache-type-v";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "-ctk") == 0) argv[i] = key_types;
-    if (std::strcmp(argv[i], "-ctv") == 0) argv[i] = value_types;
+// What the parser reads, last word first as it wants them. llama.cpp's short names of several
+// letters become the long ones: to the parser "-ctk" would be -c with the value "tk".
+std::vector<std::string> parser_words(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = argc - 1; i > 0; --i) {
+    words.emplace_back(argv[i]);
+    if (words.back() == "-ctk") words.back() = "--cache-type-k";
+    if (words.back() == "-ctv") words.back() = "--cache-type-v";
   }
+  return words;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  spell_out(argc, argv);
   CLI::App app{
       "Reads a long prompt once, keeps a small faithful KV cache of it, and answers from that.",
       "precis"};
@@ -60,8 +61,8 @@ int main(int argc, char** argv) {
       "'precis COMMAND --help' tells a command's options. Results go to stdout, everything else to "
       "stderr.");
   std::vector<std::pair<CLI::App*, precis::app::Command>> commands;
-  for (const auto add :
-       {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect}) {
+  for (const auto add : {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect,
+                         precis::app::add_bench}) {
     precis::app::Command command = add(app);
     CLI::App* parser = app.get_subcommands({}).back();
     if (parser->get_name() != active_command(argc, argv))
@@ -69,11 +70,11 @@ int main(int argc, char** argv) {
     commands.emplace_back(parser, std::move(command));
   }
   try {
-    app.parse(argc, argv);
+    app.parse(parser_words(argc, argv));
     if (app.get_subcommands().empty())
       throw precis::Error(
           precis::ErrorCode::kInvalidArgument,
-          "a command is needed: run, methods or inspect; 'precis --help' tells more");
+          "a command is needed: run, methods, inspect or bench; 'precis --help' tells more");
     for (const auto& [parser, command] : commands)
       if (parser->parsed()) command();
     check_output();

@@ -3,6 +3,10 @@
 #include <fstream>
 #include <string>
 
+#ifdef __GLIBC__  // known only after a header of the library
+#include <malloc.h>
+#endif
+
 namespace precis {
 namespace {
 
@@ -19,6 +23,12 @@ std::size_t status_kib(const std::string& name) {
 std::size_t resident_bytes() { return status_kib("VmRSS:") * 1024; }
 
 std::size_t peak_resident_bytes() { return status_kib("VmHWM:") * 1024; }
+
+void release_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 bool reset_peak_resident_bytes() {
   // "5" resets the high-water mark (proc(5), clear_refs).

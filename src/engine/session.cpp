@@ -285,6 +285,43 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
   return condenser.report();
 }
 
+void Session::restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen,
+                      std::size_t next_position) {
+  Impl& impl = *impl_;
+  const ModelConfig& c = impl.config();
+  const auto refuse = [](const std::string& message) {
+    throw Error(ErrorCode::kInvalidArgument, message);
+  };
+  if (impl.n_positions != 0)
+    refuse(concat("the session already holds ", impl.n_positions,
+                  " tokens; reset it before restoring a cache"));
+  if (frozen.size() != c.n_layers)
+    refuse(concat("the cache has ", frozen.size(), " layers but the model has ", c.n_layers));
+  if (next_position == 0 || next_position > c.n_ctx_train)
+    refuse(concat("the cache goes on at position ", next_position, " but the model's context is ",
+                  c.n_ctx_train));
+  for (std::size_t il = 0; il < c.n_layers; ++il) {
+    if (c.is_sliding[il] != (frozen[il] == nullptr))
+      refuse(concat("layer ", il, " of the model ", c.is_sliding[il] ? "has" : "does not have",
+                    " a sliding window, but the cache has ", frozen[il] ? "entries" : "no entries",
+                    " for it"));
+    if (frozen[il] == nullptr) continue;
+    const KvShape& shape = frozen[il]->shape();
+    if (!(shape == impl.shape()))
+      refuse(concat("layer ", il, " of the cache has ", shape.n_kv_heads, " KV heads of ",
+                    shape.head_dim, " channels but the model has ", c.n_kv_heads, " of ",
+                    c.head_dim));
+  }
+  impl.clear();
+  for (std::size_t il = 0; il < c.n_layers; ++il) {
+    impl.layers[il].frozen = std::move(frozen[il]);
+    impl.layers[il].tail = TailRows(impl.shape(), static_cast<std::int32_t>(next_position));
+  }
+  impl.n_positions = next_position;
+  impl.prefill_ms = 0;
+  impl.compress_ms = 0;
+}
+
 std::span<const float> Session::extend(std::span<const Token> tokens, std::size_t n_logits,
                                        const CallControl& control) {
   impl_->extend(tokens, n_logits, control);

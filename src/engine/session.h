@@ -1,7 +1,7 @@
 // Session: one timeline of tokens over a shared engine.
 //
 // Call order, as a regular expression over the methods:
-//   ( prefill compress? | condense )? ( extend | fork )*        reset starts over
+//   ( prefill compress? | condense | restore )? ( extend | fork )*        reset starts over
 // Positions are always the true ones: after a prompt of n tokens the next position is n, whatever
 // was kept. One thread at a time per session; sessions of one engine may run on different threads.
 // If a call throws, the session is as it was before the call.
@@ -59,6 +59,14 @@ class Session {
   // condensed. Gives the same bits as prefill + compress, in much less memory.
   CompressionReport condense(std::span<const Token> tokens, const CondenseRequest& request,
                              const CallControl& control = {});
+
+  // Goes on from a condensed cache made elsewhere (another session, a file, a benchmark): one layer
+  // per model layer, nullptr for sliding layers, which start empty. next_position: of the next
+  // token; the entries' own positions and their number are not bound by it. There are no logits
+  // before the next extend. Throws Error(kInvalidArgument), naming the layer and both numbers, if
+  // the session holds tokens, a layer is missing or too many, a shape is not the model's, or
+  // next_position is outside the model's context.
+  void restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen, std::size_t next_position);
 
   // Appends tokens and returns the logits of the last n_logits of them, [n_logits, n_vocab]; the
   // view is valid until the next call. On an empty session this is an ordinary token-major prefill.

@@ -17,6 +17,19 @@ Model::~Model() = default;
 
 std::size_t Model::file_bytes() const { return file_->file_bytes(); }
 
+WeightTotals Model::weight_totals() const {
+  WeightTotals totals;
+  for (const GgufFile::Tensor& t : file_->tensors()) {
+    totals.bytes += t.bytes;
+    totals.n_parameters += static_cast<std::size_t>(t.ne[0] * t.ne[1] * t.ne[2] * t.ne[3]);
+  }
+  totals.step_bytes = totals.bytes;
+  const GgufFile::Tensor* embedding = file_->find_tensor("token_embd.weight");
+  if (embedding != nullptr && file_->find_tensor("output.weight") != nullptr)
+    totals.step_bytes -= embedding->bytes;
+  return totals;
+}
+
 std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backend) {
   std::shared_ptr<Model> model(new Model);
   model->path_ = path;

@@ -23,6 +23,14 @@ struct Weights;
 // The configuration alone, without weights or tokenizer. Throws like Model::load.
 ModelConfig read_model_config(const std::string& path);
 
+// What the weights amount to, as the file stores them.
+struct WeightTotals {
+  std::size_t bytes = 0;         // of all tensors
+  std::size_t n_parameters = 0;  // elements of all tensors
+  // Read for every decoded token: all but an embedding that only serves to look up one row.
+  std::size_t step_bytes = 0;
+};
+
 class Model {
  public:
   // Maps the file and prepares the weights for the backend. Throws Error: kIo (cannot be read),
@@ -38,6 +46,7 @@ class Model {
   const Weights& weights() const { return *weights_; }
   const std::string& path() const { return path_; }
   std::size_t file_bytes() const;
+  WeightTotals weight_totals() const;
 
  private:
   Model();

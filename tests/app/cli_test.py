@@ -242,7 +242,7 @@ class GoodInput(unittest.TestCase):
         inspected = precis("inspect", GEMMA).stdout.decode()
         for words in ["gemma3", "sliding", "KV bytes per token", "context"]:
             self.assertIn(words, inspected)
-        for command in [[], ["run"], ["methods"], ["inspect"]]:
+        for command in [[], ["run"], ["methods"], ["inspect"], ["bench"]]:
             result = precis(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(b"help", result.stdout)
