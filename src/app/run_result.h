@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compress/report.h"
+#include "model/matmul_choice.h"
 
 namespace precis::app {
 
@@ -40,6 +41,7 @@ struct RunResult {
   std::size_t peak_bytes = 0;    // most resident until the answer was complete
   std::uint32_t seed = 0;
   std::size_t threads = 0;
+  MatmulReport matmul;
   std::string model_sha256;  // of the file, for --json
   std::optional<FullCacheComparison> full;
 };

@@ -96,7 +96,8 @@ struct GraphRunner::Impl {
     g.ids = input(g, GGML_TYPE_I32, 1);
     g.positions = input(g, GGML_TYPE_I32, 1);
     ggml_tensor* x = layers.build_embedding(g.ids);
-    for (std::size_t il = 0; il < c.n_layers; ++il) x = layers.build(x, g.positions, &nodes[il]);
+    for (std::size_t il = 0; il < c.n_layers; ++il)
+      x = layers.build(x, g.positions, n_tokens, &nodes[il]);
     if (n_logits > 0) {
       if (n_logits < n_tokens)
         x = ggml_view_2d(g.context.get(), x, x->ne[0], static_cast<std::int64_t>(n_logits),
@@ -137,20 +138,24 @@ void GraphRunner::embed(std::span<const std::int32_t> tokens, float* hidden) {
 }
 
 void GraphRunner::run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens,
-                            float* hidden, AttentionOp& attention) {
+                            std::size_t n_outputs, float* hidden, AttentionOp& attention) {
   Impl& impl = *impl_;
   const ModelConfig& c = impl.model->config();
+  PRECIS_CHECK(n_outputs <= n_tokens, n_outputs, " ", n_tokens);
   attention.prepare(layer, layer + 1, n_tokens);
   impl.attention = &attention;
   BuiltGraph g = impl.begin(1, n_tokens);
   g.hidden = impl.input(g, GGML_TYPE_F32, c.n_embd);
   g.positions = impl.input(g, GGML_TYPE_I32, 1);
   const LayerGraph layers(g.context.get(), c, impl.model->weights());
-  impl.finish(g, layers.build(g.hidden, g.positions, &impl.nodes[layer]), impl.allocator.get());
+  impl.finish(g, layers.build(g.hidden, g.positions, n_outputs, &impl.nodes[layer]),
+              impl.allocator.get());
   std::memcpy(g.hidden->data, hidden, n_tokens * c.n_embd * sizeof(float));
   Impl::set_positions(g, first_position);
   impl.backend.impl().compute(g.graph, impl.cancel);
-  std::memcpy(hidden, g.output->data, n_tokens * c.n_embd * sizeof(float));
+  if (n_outputs > 0)
+    std::memcpy(hidden + (n_tokens - n_outputs) * c.n_embd, g.output->data,
+                n_outputs * c.n_embd * sizeof(float));
 }
 
 void GraphRunner::compute_logits(const float* hidden, std::size_t n_rows, float* logits) {
