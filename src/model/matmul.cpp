@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/expand.h"
 #include "kernels/matmul.h"
 #include "kernels/rows.h"
 
@@ -45,12 +46,47 @@ void expand_f16(const MatrixSource& source, std::size_t row, std::size_t first, 
   convert_rows(static_cast<const Half*>(source.data) + row * source.depth + first, out, n);
 }
 
-void expand_blocks(const MatrixSource& source, std::size_t row, std::size_t first, std::size_t n,
-                   float* out) {
+const std::byte* block_at(const MatrixSource& source, std::size_t row, std::size_t first) {
   const auto& format = *static_cast<const RowFormat*>(source.format);
-  const auto* bytes = static_cast<const std::byte*>(source.data) + row * format.row_bytes +
-                      ggml_row_size(format.type, static_cast<std::int64_t>(first));
-  format.to_float(bytes, out, static_cast<std::int64_t>(n));
+  return static_cast<const std::byte*>(source.data) + row * format.row_bytes +
+         ggml_row_size(format.type, static_cast<std::int64_t>(first));
+}
+
+void expand_any(const MatrixSource& source, std::size_t row, std::size_t first, std::size_t n,
+                float* out) {
+  const auto& format = *static_cast<const RowFormat*>(source.format);
+  format.to_float(block_at(source, row, first), out, static_cast<std::int64_t>(n));
+}
+
+template <BlockFormat kFormat>
+void expand_fast(const MatrixSource& source, std::size_t row, std::size_t first, std::size_t n,
+                 float* out) {
+  expand_blocks(kFormat, block_at(source, row, first), n, out);
+}
+
+using ExpandRow = decltype(MatrixSource::expand);
+
+ExpandRow expander_of(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_F32:
+      return expand_f32;
+    case GGML_TYPE_F16:
+      return expand_f16;
+    case GGML_TYPE_Q4_0:
+      return expand_fast<BlockFormat::kQ4_0>;
+    case GGML_TYPE_Q4_1:
+      return expand_fast<BlockFormat::kQ4_1>;
+    case GGML_TYPE_Q5_0:
+      return expand_fast<BlockFormat::kQ5_0>;
+    case GGML_TYPE_Q5_1:
+      return expand_fast<BlockFormat::kQ5_1>;
+    case GGML_TYPE_Q8_0:
+      return expand_fast<BlockFormat::kQ8_0>;
+    case GGML_TYPE_Q6_K:
+      return expand_fast<BlockFormat::kQ6_K>;
+    default:
+      return expand_any;
+  }
 }
 
 RowFormat format_of(const ggml_tensor* rows) {
@@ -62,9 +98,7 @@ RowFormat format_of(const ggml_tensor* rows) {
 
 MatrixSource source_in(const ggml_tensor* rows, const RowFormat& format) {
   MatrixSource source;
-  source.expand = rows->type == GGML_TYPE_F32   ? expand_f32
-                  : rows->type == GGML_TYPE_F16 ? expand_f16
-                                                : expand_blocks;
+  source.expand = expander_of(rows->type);
   source.data = rows->data;
   source.format = &format;
   source.depth = static_cast<std::size_t>(rows->ne[0]);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "kernels/expand.h"
 #include "model/ggml_backend.h"
 
 namespace precis::test {
@@ -132,6 +133,34 @@ TEST_P(MatmulTypes, AgreeWithDoublesOnAnyNumberOfThreads) {
 
 INSTANTIATE_TEST_SUITE_P(All, MatmulTypes, testing::ValuesIn(kTypes),
                          [](const auto& info) { return std::string(ggml_type_name(info.param)); });
+
+TEST(ExpandBlocks, GivesGgmlsBits) {
+  constexpr std::pair<BlockFormat, ggml_type> kFormats[] = {
+      {BlockFormat::kQ4_0, GGML_TYPE_Q4_0}, {BlockFormat::kQ4_1, GGML_TYPE_Q4_1},
+      {BlockFormat::kQ5_0, GGML_TYPE_Q5_0}, {BlockFormat::kQ5_1, GGML_TYPE_Q5_1},
+      {BlockFormat::kQ8_0, GGML_TYPE_Q8_0}, {BlockFormat::kQ6_K, GGML_TYPE_Q6_K}};
+  for (const auto& [format, type] : kFormats) {
+    // All bits random: every combination of fields, scales with infinities and NaN left out.
+    constexpr std::size_t kBlocks = 300;
+    const auto block = static_cast<std::size_t>(ggml_blck_size(type));
+    const std::size_t bytes = ggml_type_size(type);
+    std::vector<std::uint8_t> data(kBlocks * bytes);
+    std::mt19937 random(7);
+    for (std::uint8_t& byte : data) byte = static_cast<std::uint8_t>(random());
+    const std::size_t scale_at = type == GGML_TYPE_Q6_K ? bytes - 2 : 0;
+    for (std::size_t b = 0; b < kBlocks; ++b) {
+      data[b * bytes + scale_at + 1] &= 0xbb;
+      if (type == GGML_TYPE_Q4_1 || type == GGML_TYPE_Q5_1) data[b * bytes + 3] &= 0xbb;
+    }
+    std::vector<float> expected(kBlocks * block), found(kBlocks * block + 1, 7.0f);
+    ggml_get_type_traits(type)->to_float(data.data(), expected.data(),
+                                         static_cast<std::int64_t>(expected.size()));
+    expand_blocks(format, data.data(), expected.size(), found.data());
+    EXPECT_EQ(std::memcmp(found.data(), expected.data(), expected.size() * sizeof(float)), 0)
+        << ggml_type_name(type);
+    EXPECT_EQ(found.back(), 7.0f) << ggml_type_name(type);
+  }
+}
 
 TEST(MatmulNode, SeveralMatricesAndRepeatedRuns) {
   Weight a(GGML_TYPE_Q4_1, 576, 576, 1), b(GGML_TYPE_F16, 576, 192, 2), c(GGML_TYPE_Q8_0, 576, 40);
