@@ -98,6 +98,11 @@ void multiply_transposed(const float* x, std::size_t n_tokens, const MatrixSourc
       const std::size_t m = std::min(kGroupRows, n_tokens - t);
       for (std::size_t i = 0; i < m; ++i)
         std::copy_n(x + (t + i) * w.depth + k0, n, some_x + i * kStep);
+      // The next tokens' piece of x comes from a far cache meanwhile.
+      const std::size_t next = std::min(t + m + kGroupRows, n_tokens);
+      for (std::size_t i = t + m; i < next; ++i)
+        for (std::size_t k = 0; k < n; k += kLine / sizeof(float))
+          hwy::Prefetch(x + i * w.depth + k0 + k);
       product.c = y + t * y_stride;
       multiply(product, m, 0, whole);
       if (whole < n_rows) multiply_last_panel(product, m, whole, n_rows - whole);

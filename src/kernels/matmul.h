@@ -1,8 +1,8 @@
 // Products of many rows with a matrix that is stored in any format, in f32.
 //
-// The matrix is expanded piece by piece into the caller's scratch (about 200 KiB a thread, whatever
-// the size of the matrix), so that no rounding below f32 happens: activations are not quantised.
-// Formula: y[t, r] = sum over k of x[t, k] * w[r, k].
+// The matrix is expanded piece by piece into the caller's scratch (1 KiB a row of the call and some
+// 30 KiB, whatever the size of the matrix), so that no rounding below f32 happens: activations are
+// not quantised. Formula: y[t, r] = sum over k of x[t, k] * w[r, k].
 //
 // Each sum runs over k in ascending order with fused multiply-adds (where the processor has them).
 // Hence the bits of y[t, r] do not depend on the rows beside it in a call, on how a caller divides
@@ -30,7 +30,7 @@ struct MatrixSource {
 };
 
 // y[t, r - first_row] for r in [first_row, last_row), t in [0, n_tokens). x rows are `depth` floats
-// apart, y rows y_stride. Best with a multiple of matmul_panel_rows() rows and at least 32 of them:
+// apart, y rows y_stride. Best with a multiple of matmul_panel_rows() rows and at least 64 of them:
 // x is read once per call. No alignment is needed. Never throws except std::bad_alloc from Scratch.
 void multiply_transposed(const float* x, std::size_t n_tokens, const MatrixSource& w,
                          std::size_t first_row, std::size_t last_row, float* y,
