@@ -190,9 +190,10 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
 
 std::size_t GraphRunner::chunk_tokens() const {
   // Cancellation is looked at between nodes. The largest node is a FFN product of 2 * n_embd * n_ff
-  // flops a token; at a pessimistic 20 GFLOPS a node of 3e9 flops takes 150 ms. Between 32 and 512:
-  // fewer would waste the weights' bandwidth, more gain nothing (512 is llama.cpp's micro-batch
-  // too).
+  // flops a token; at a pessimistic 20 GFLOPS a node of 3e9 flops takes 150 ms, and the f32
+  // product, which takes two such matrices in one node, does more than 30 on one core. Between 32
+  // and 512: fewer would waste the weights' bandwidth, more gain nothing (512 is llama.cpp's
+  // micro-batch too).
   const ModelConfig& c = impl_->model->config();
   const double flops_per_token = 2.0 * static_cast<double>(c.n_embd) * static_cast<double>(c.n_ff);
   return std::clamp<std::size_t>(static_cast<std::size_t>(3e9 / flops_per_token), 32, 512);

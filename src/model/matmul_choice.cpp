@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kBatchSizes[] = {256, 128, 96, 64, 48, 32, 24, 16, 12, 8, 4};
 constexpr double kTie = 1.02;
 constexpr double kClear = 1.3;  // a ratio that repeating would not turn
-constexpr int kMostPairs = 3;
+constexpr int kMostPairs = 5;
 
 bool f32_wins(const MatmulTimer& timer, std::size_t n_tokens) {
   double ggml = timer(MatmulWay::kGgml, n_tokens);
