@@ -265,12 +265,13 @@ std::vector<ggml_tensor*> Matmul::build(ggml_context* context,
 std::size_t Matmul::measure(ggml_tensor* weight, Backend::Impl& backend) const {
   constexpr std::int64_t kMostTokens = 256;
   constexpr double kMostFlops = 0.1e9;
-  constexpr std::int64_t kFewestRows = 128;
+  // Every thread gets a panel or more.
+  const auto fewest_rows = (static_cast<std::int64_t>(16 * backend.n_threads) + 63) / 64 * 64;
   const auto rows_for_flops = static_cast<std::int64_t>(
       kMostFlops / (2.0 * static_cast<double>(weight->ne[0]) * kMostTokens));
   // Repacked matrices come in groups of 8 or 16 rows.
   const std::int64_t n_rows =
-      std::min(weight->ne[1], std::max(kFewestRows, rows_for_flops / 64 * 64));
+      std::min(weight->ne[1], std::max(fewest_rows, rows_for_flops / 64 * 64));
   const auto first_rows = [n_rows](ggml_tensor tensor) {
     tensor.ne[1] = n_rows;
     tensor.nb[2] = tensor.nb[1] * static_cast<std::size_t>(n_rows);
