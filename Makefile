@@ -64,8 +64,9 @@ tidy:  ## clang-tidy on our own sources (slow)
 
 bench:  ## micro-benchmarks of the kernels
 	@tools/setup.sh bench
-	@tools/build.sh release kernels_bench -- -DPRECIS_BENCH=ON
+	@tools/build.sh release kernels_bench matmul_bench -- -DPRECIS_BENCH=ON
 	build/release/bench/kernels_bench
+	build/release/bench/matmul_bench
 
 install: build  ## install to PREFIX: binary, library, header, backends
 	cmake --install build/release --prefix $(PREFIX)

@@ -25,6 +25,7 @@ struct RunOptions {
   std::string file;
   std::string prompt;
   std::string method = "selkv";
+  std::string matmul = "auto";
   std::string keep;  // empty: kDefaultKeep, but at least kDefaultTokens
   RowTypes rows;
   std::size_t n_context = 0;
@@ -191,6 +192,7 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.rows = options.rows;
   r.seed = options.sampler.seed;
   r.threads = a.session.engine()->backend().n_workers();
+  r.matmul = a.session.engine()->model().matmul_report();
   return r;
 }
 
@@ -201,6 +203,7 @@ void run(const RunOptions& options) {
   request.budget = Budget::parse(options.keep.empty() ? kDefaultKeep : options.keep);
   request.seed = options.sampler.seed;
   request.rows = options.rows;
+  const MatmulMode matmul = parse_matmul_mode(options.matmul);
   if (options.file.empty() && options.prompt.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "the prompt is empty: give a document (-f) or a question (-p)");
@@ -210,7 +213,7 @@ void run(const RunOptions& options) {
                 concat("the document '", options.file, "' is empty: it has no text"));
   std::signal(SIGINT, on_interrupt);
 
-  const auto engine = Engine::load(options.model, {options.n_threads});
+  const auto engine = Engine::load(options.model, {options.n_threads, matmul});
   const PreparedPrompt prompt = read_prompt(*engine, options, document);
   const std::string model_sha256 = options.json ? sha256_of_file(options.model) : "";
   if (options.keep.empty() && prompt.context.size() < 4 * kDefaultTokens)
@@ -284,6 +287,11 @@ Command add_run(CLI::App& parent) {
   c->add_option("-t,--threads", o->n_threads, "Threads (0: one per core)")
       ->check(CLI::Range(0u, 512u))
       ->envname("PRECIS_ARG_THREADS");
+  c->add_option("--matmul", o->matmul,
+                "Products of prompt and weights: auto (measured), ggml, or sgemm (f32)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "ggml", "sgemm"}))
+      ->envname("PRECIS_ARG_MATMUL");
   c->add_option("-s,--seed", o->sampler.seed, "Seed of sampling and of methods that draw")
       ->envname("PRECIS_ARG_SEED");
   c->add_option("--temp", o->sampler.temperature, "Temperature (0: greedy)")

@@ -30,6 +30,22 @@ std::size_t n_finer_layers(const RunResult& r) {
   return n;
 }
 
+nlohmann::ordered_json to_json(const MatmulReport& report) {
+  nlohmann::ordered_json kinds = nlohmann::ordered_json::array();
+  for (const MatmulKind& kind : report.kinds) {
+    nlohmann::ordered_json one = {{"type", kind.type}, {"n_in", kind.n_in}, {"n_out", kind.n_out}};
+    // null: ggml's product for every batch.
+    if (kind.min_tokens == kNeverTokens)
+      one["sgemm_from_tokens"] = nullptr;
+    else
+      one["sgemm_from_tokens"] = kind.min_tokens;
+    kinds.push_back(std::move(one));
+  }
+  return {{"mode", matmul_mode_name(report.mode)},
+          {"measuring_ms", report.measuring_ms},
+          {"kinds", std::move(kinds)}};
+}
+
 }  // namespace
 
 std::string to_json(const RunResult& r) {
@@ -66,6 +82,7 @@ std::string to_json(const RunResult& r) {
     out["skipped"] = nullptr;
   out["seed"] = r.seed;
   out["threads"] = r.threads;
+  out["matmul"] = to_json(r.matmul);
   out["model_sha256"] = r.model_sha256;
   if (r.full) {
     out["full"] = {{"answer", r.full->answer},

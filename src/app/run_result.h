@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compress/report.h"
+#include "model/matmul_choice.h"
 
 namespace precis::app {
 
@@ -41,6 +42,7 @@ struct RunResult {
   RowTypes rows;
   std::uint32_t seed = 0;
   std::size_t threads = 0;
+  MatmulReport matmul;
   std::string model_sha256;  // of the file, for --json
   std::optional<FullCacheComparison> full;
 };

@@ -13,6 +13,8 @@ namespace precis {
 
 struct EngineOptions {
   std::size_t n_threads = 0;  // 0: one per core
+  // How prompts are multiplied by the weights; a fixed way gives the same bits on every run.
+  MatmulMode matmul = MatmulMode::kAuto;
 };
 
 class Engine {

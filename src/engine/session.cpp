@@ -14,6 +14,19 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
+// Chunks of nearly the same size, so that the last one is not a few tokens that read all the
+// weights. Multiples of 32, which is what attention takes as a tile.
+std::size_t even_chunk(std::size_t n_tokens, std::size_t most) {
+  constexpr std::size_t kTile = 32;
+  const std::size_t n_chunks = (n_tokens + most - 1) / most;
+  const std::size_t even = (n_tokens + n_chunks - 1) / n_chunks;
+  return std::min(most, (even + kTile - 1) / kTile * kTile);
+}
+
+// So many rows of the last layer are computed if any is wanted: attention takes them then as it
+// takes a whole chunk (layer_cache.cpp, kTileTokens), and the products are as fast.
+constexpr std::size_t kFewestOutputs = 64;
+
 }  // namespace
 
 struct Session::Impl {
@@ -91,7 +104,7 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n
                                     const CallControl& control, const LayerDone& layer_done) {
   const ModelConfig& c = config();
   const std::size_t n = tokens.size();
-  const std::size_t chunk = runner.chunk_tokens();
+  const std::size_t chunk = even_chunk(n, runner.chunk_tokens());
   std::vector<float> hidden(n * c.n_embd);
   for (std::size_t t = 0; t < n; t += chunk)
     runner.embed(tokens.subspan(t, std::min(chunk, n - t)), hidden.data() + t * c.n_embd);
@@ -111,9 +124,15 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n
     }
     attention.observe(watch ? &queries : nullptr, n - observe);
     if (!sliding) layers[il].tail.reserve(n);
+    // Of the last layer only the last token's logits and the watched queries are wanted.
+    const std::size_t first_wanted =
+        il + 1 < c.n_layers ? 0 : n - std::max<std::size_t>(observe, 1);
     for (std::size_t t = 0; t < n; t += chunk) {
       const std::size_t m = std::min(chunk, n - t);
-      runner.run_layer(il, static_cast<std::int32_t>(t), m, hidden.data() + t * c.n_embd,
+      const std::size_t first_output = std::max(t, first_wanted);
+      const std::size_t wanted = t + m > first_output ? t + m - first_output : 0;
+      const std::size_t n_outputs = wanted == 0 ? 0 : std::min(m, std::max(wanted, kFewestOutputs));
+      runner.run_layer(il, static_cast<std::int32_t>(t), m, n_outputs, hidden.data() + t * c.n_embd,
                        attention);
       throw_if_left_out();
       trim_sliding(il);
@@ -158,7 +177,7 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
   runner.set_cancel(control.cancel);
   attention.set_cancel(control.cancel);
   const std::size_t n_vocab = config().n_vocab;
-  const std::size_t chunk = runner.chunk_tokens();
+  const std::size_t chunk = even_chunk(tokens.size(), runner.chunk_tokens());
   std::vector<float> wanted_rows(n_logits * n_vocab);
   std::size_t n_rows = 0;
   std::vector<std::size_t> sizes;

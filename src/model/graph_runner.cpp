@@ -96,7 +96,8 @@ struct GraphRunner::Impl {
     g.ids = input(g, GGML_TYPE_I32, 1);
     g.positions = input(g, GGML_TYPE_I32, 1);
     ggml_tensor* x = layers.build_embedding(g.ids);
-    for (std::size_t il = 0; il < c.n_layers; ++il) x = layers.build(x, g.positions, &nodes[il]);
+    for (std::size_t il = 0; il < c.n_layers; ++il)
+      x = layers.build(x, g.positions, n_tokens, &nodes[il]);
     if (n_logits > 0) {
       if (n_logits < n_tokens)
         x = ggml_view_2d(g.context.get(), x, x->ne[0], static_cast<std::int64_t>(n_logits),
@@ -137,20 +138,24 @@ void GraphRunner::embed(std::span<const std::int32_t> tokens, float* hidden) {
 }
 
 void GraphRunner::run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens,
-                            float* hidden, AttentionOp& attention) {
+                            std::size_t n_outputs, float* hidden, AttentionOp& attention) {
   Impl& impl = *impl_;
   const ModelConfig& c = impl.model->config();
+  PRECIS_CHECK(n_outputs <= n_tokens, n_outputs, " ", n_tokens);
   attention.prepare(layer, layer + 1, n_tokens);
   impl.attention = &attention;
   BuiltGraph g = impl.begin(1, n_tokens);
   g.hidden = impl.input(g, GGML_TYPE_F32, c.n_embd);
   g.positions = impl.input(g, GGML_TYPE_I32, 1);
   const LayerGraph layers(g.context.get(), c, impl.model->weights());
-  impl.finish(g, layers.build(g.hidden, g.positions, &impl.nodes[layer]), impl.allocator.get());
+  impl.finish(g, layers.build(g.hidden, g.positions, n_outputs, &impl.nodes[layer]),
+              impl.allocator.get());
   std::memcpy(g.hidden->data, hidden, n_tokens * c.n_embd * sizeof(float));
   Impl::set_positions(g, first_position);
   impl.backend.impl().compute(g.graph, impl.cancel);
-  std::memcpy(hidden, g.output->data, n_tokens * c.n_embd * sizeof(float));
+  if (n_outputs > 0)
+    std::memcpy(hidden + (n_tokens - n_outputs) * c.n_embd, g.output->data,
+                n_outputs * c.n_embd * sizeof(float));
 }
 
 void GraphRunner::compute_logits(const float* hidden, std::size_t n_rows, float* logits) {
@@ -185,9 +190,10 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
 
 std::size_t GraphRunner::chunk_tokens() const {
   // Cancellation is looked at between nodes. The largest node is a FFN product of 2 * n_embd * n_ff
-  // flops a token; at a pessimistic 20 GFLOPS a node of 3e9 flops takes 150 ms. Between 32 and 512:
-  // fewer would waste the weights' bandwidth, more gain nothing (512 is llama.cpp's micro-batch
-  // too).
+  // flops a token; at a pessimistic 20 GFLOPS a node of 3e9 flops takes 150 ms, and the f32
+  // product, which takes two such matrices in one node, does more than 30 on one core. Between 32
+  // and 512: fewer would waste the weights' bandwidth, more gain nothing (512 is llama.cpp's
+  // micro-batch too).
   const ModelConfig& c = impl_->model->config();
   const double flops_per_token = 2.0 * static_cast<double>(c.n_embd) * static_cast<double>(c.n_ff);
   return std::clamp<std::size_t>(static_cast<std::size_t>(3e9 / flops_per_token), 32, 512);

@@ -48,9 +48,22 @@ ggml_tensor* LayerGraph::norm(ggml_tensor* x, ggml_tensor* weight) const {
   return ggml_mul(context_, ggml_rms_norm(context_, x, config_.norm_eps), weight);
 }
 
+ggml_tensor* LayerGraph::add_bias(ggml_tensor* x, ggml_tensor* bias) const {
+  return bias == nullptr ? x : ggml_add(context_, x, bias);
+}
+
 ggml_tensor* LayerGraph::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) const {
-  ggml_tensor* y = ggml_mul_mat(context_, weight, x);
-  return bias == nullptr ? y : ggml_add(context_, y, bias);
+  return add_bias(weights_.matmul.build(context_, {&weight, 1}, x)[0], bias);
+}
+
+// Of [width, n_tokens] or [n_tokens]; contiguous.
+ggml_tensor* LayerGraph::last_columns(ggml_tensor* x, std::int64_t n) const {
+  const bool is_vector = x->ne[1] == 1 && x->type == GGML_TYPE_I32;
+  const std::int64_t n_tokens = is_vector ? x->ne[0] : x->ne[1];
+  if (n == n_tokens) return x;
+  const auto skipped = static_cast<std::size_t>(n_tokens - n);
+  return is_vector ? ggml_view_1d(context_, x, n, skipped * x->nb[0])
+                   : ggml_view_2d(context_, x, x->ne[0], n, x->nb[1], skipped * x->nb[1]);
 }
 
 ggml_tensor* LayerGraph::rope(ggml_tensor* x, ggml_tensor* positions, std::size_t layer) const {
@@ -64,67 +77,89 @@ ggml_tensor* LayerGraph::rope(ggml_tensor* x, ggml_tensor* positions, std::size_
                        r.base, r.freq_scale, r.ext_factor, r.attn_factor, kBetaFast, kBetaSlow);
 }
 
-ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions,
+LayerGraph::Projections LayerGraph::project_fused(ggml_tensor* x, std::int64_t n_queries,
+                                                  const LayerWeights& w) const {
+  const auto q_width = static_cast<std::int64_t>(config_.n_heads * config_.head_dim);
+  const auto kv_width = static_cast<std::int64_t>(config_.n_kv_heads * config_.head_dim);
+  ggml_tensor* all = linear(w.qkv, w.qkv_bias, x);
+  const auto part = [&](std::int64_t first, std::int64_t width, std::int64_t n) {
+    const auto offset = static_cast<std::size_t>(first) * sizeof(float) +
+                        static_cast<std::size_t>(x->ne[1] - n) * all->nb[1];
+    return ggml_cont(context_, ggml_view_2d(context_, all, width, n, all->nb[1], offset));
+  };
+  return {n_queries == 0 ? nullptr : part(0, q_width, n_queries), part(q_width, kv_width, x->ne[1]),
+          part(q_width + kv_width, kv_width, x->ne[1])};
+}
+
+LayerGraph::Projections LayerGraph::project(ggml_tensor* x, std::int64_t n_queries,
+                                            const LayerWeights& w) const {
+  Projections p;
+  if (w.qkv != nullptr) {
+    p = project_fused(x, n_queries, w);
+  } else if (n_queries == x->ne[1]) {
+    ggml_tensor* const weights[] = {w.q, w.k, w.v};
+    const auto y = weights_.matmul.build(context_, weights, x);
+    p = {y[0], y[1], y[2]};
+  } else {
+    ggml_tensor* const weights[] = {w.k, w.v};
+    const auto y = weights_.matmul.build(context_, weights, x);
+    p = {nullptr, y[0], y[1]};
+    if (n_queries > 0) p.q = linear(w.q, nullptr, last_columns(x, n_queries));
+  }
+  if (p.q != nullptr) p.q = add_bias(p.q, w.q_bias);
+  p.k = add_bias(p.k, w.k_bias);
+  p.v = add_bias(p.v, w.v_bias);
+  return p;
+}
+
+ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions, std::int64_t n_queries,
                                    AttentionNode* node) const {
   const LayerWeights& w = weights_.layers[node->layer];
   const auto head_dim = static_cast<std::int64_t>(config_.head_dim);
   const auto n_heads = static_cast<std::int64_t>(config_.n_heads);
   const auto n_kv_heads = static_cast<std::int64_t>(config_.n_kv_heads);
   const std::int64_t n_tokens = x->ne[1];
-  ggml_tensor* q = nullptr;
-  ggml_tensor* k = nullptr;
-  ggml_tensor* v = nullptr;
-  if (w.qkv != nullptr) {
-    ggml_tensor* all = linear(w.qkv, w.qkv_bias, x);
-    const auto part = [&](std::int64_t first, std::int64_t width) {
-      const auto offset = static_cast<std::size_t>(first) * sizeof(float);
-      return ggml_cont(context_, ggml_view_2d(context_, all, width, n_tokens, all->nb[1], offset));
-    };
-    q = part(0, n_heads * head_dim);
-    k = part(n_heads * head_dim, n_kv_heads * head_dim);
-    v = part((n_heads + n_kv_heads) * head_dim, n_kv_heads * head_dim);
-    if (w.q_bias != nullptr) q = ggml_add(context_, q, w.q_bias);
-    if (w.k_bias != nullptr) k = ggml_add(context_, k, w.k_bias);
-    if (w.v_bias != nullptr) v = ggml_add(context_, v, w.v_bias);
-  } else {
-    q = linear(w.q, w.q_bias, x);
-    k = linear(w.k, w.k_bias, x);
-    v = linear(w.v, w.v_bias, x);
-  }
-  q = ggml_reshape_3d(context_, q, head_dim, n_heads, n_tokens);
-  k = ggml_reshape_3d(context_, k, head_dim, n_kv_heads, n_tokens);
-  v = ggml_reshape_3d(context_, v, head_dim, n_kv_heads, n_tokens);
-  if (w.q_norm != nullptr) q = norm(q, w.q_norm);
+  const Projections p = project(x, n_queries, w);
+  ggml_tensor* k = ggml_reshape_3d(context_, p.k, head_dim, n_kv_heads, n_tokens);
+  ggml_tensor* v = ggml_reshape_3d(context_, p.v, head_dim, n_kv_heads, n_tokens);
   if (w.k_norm != nullptr) k = norm(k, w.k_norm);
-  q = rope(q, positions, node->layer);
   k = rope(k, positions, node->layer);
 
   ggml_tensor* kv[] = {k, v};
   ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, kv, 2, store_node,
                                        GGML_N_TASKS_MAX, node);
+  if (n_queries == 0) return stored;
+  ggml_tensor* q = ggml_reshape_3d(context_, p.q, head_dim, n_heads, n_queries);
+  if (w.q_norm != nullptr) q = norm(q, w.q_norm);
+  q = rope(q, last_columns(positions, n_queries), node->layer);
   ggml_tensor* qs[] = {q, stored};
   ggml_tensor* attended = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, qs, 2, attend_node,
                                          GGML_N_TASKS_MAX, node);
   ggml_tensor* qa[] = {q, attended};
-  ggml_tensor* out = ggml_custom_4d(context_, GGML_TYPE_F32, head_dim * n_heads, n_tokens, 1, 1, qa,
-                                    2, finish_node, GGML_N_TASKS_MAX, node);
+  ggml_tensor* out = ggml_custom_4d(context_, GGML_TYPE_F32, head_dim * n_heads, n_queries, 1, 1,
+                                    qa, 2, finish_node, GGML_N_TASKS_MAX, node);
   return linear(w.output, w.output_bias, out);
 }
 
 ggml_tensor* LayerGraph::feed_forward(ggml_tensor* x, const LayerWeights& w) const {
-  ggml_tensor* gate = linear(w.gate, w.gate_bias, x);
-  ggml_tensor* up = linear(w.up, w.up_bias, x);
+  ggml_tensor* const weights[] = {w.gate, w.up};
+  const auto y = weights_.matmul.build(context_, weights, x);
+  ggml_tensor* gate = add_bias(y[0], w.gate_bias);
+  ggml_tensor* up = add_bias(y[1], w.up_bias);
   ggml_tensor* h = config_.activation == FfnActivation::kGelu
                        ? ggml_geglu_split(context_, gate, up)
                        : ggml_swiglu_split(context_, gate, up);
   return linear(w.down, w.down_bias, h);
 }
 
-ggml_tensor* LayerGraph::build(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const {
+ggml_tensor* LayerGraph::build(ggml_tensor* x, ggml_tensor* positions, std::size_t n_outputs,
+                               AttentionNode* node) const {
   const LayerWeights& w = weights_.layers[node->layer];
-  ggml_tensor* a = attention(norm(x, w.attn_norm), positions, node);
+  const auto n = static_cast<std::int64_t>(n_outputs);
+  ggml_tensor* a = attention(norm(x, w.attn_norm), positions, n, node);
+  if (n == 0) return a;
   if (w.post_attn_norm != nullptr) a = norm(a, w.post_attn_norm);
-  x = ggml_add(context_, x, a);
+  x = ggml_add(context_, last_columns(x, n), a);
   ggml_tensor* f = feed_forward(norm(x, w.ffn_norm), w);
   if (w.post_ffn_norm != nullptr) f = norm(f, w.post_ffn_norm);
   return ggml_add(context_, x, f);

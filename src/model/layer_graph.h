@@ -20,8 +20,10 @@ class LayerGraph {
   LayerGraph(ggml_context* context, const ModelConfig& config, const Weights& weights)
       : context_(context), config_(config), weights_(weights) {}
 
-  // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_tokens].
-  ggml_tensor* build(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const;
+  // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_outputs]: the last n_outputs
+  // tokens. With 0 of them the result is the node that stores keys and values.
+  ggml_tensor* build(ggml_tensor* x, ggml_tensor* positions, std::size_t n_outputs,
+                     AttentionNode* node) const;
   // Final norm and output matrix of rows [n_embd, n] -> [n_vocab, n].
   ggml_tensor* build_logits(ggml_tensor* x) const;
   // ids I32 [n] -> [n_embd, n].
@@ -31,7 +33,18 @@ class LayerGraph {
   ggml_tensor* norm(ggml_tensor* x, ggml_tensor* weight) const;
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) const;
   ggml_tensor* rope(ggml_tensor* x, ggml_tensor* positions, std::size_t layer) const;
-  ggml_tensor* attention(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const;
+  // Queries, keys, values of one layer, before norms and RoPE; q for the last tokens only.
+  struct Projections {
+    ggml_tensor* q = nullptr;
+    ggml_tensor* k = nullptr;
+    ggml_tensor* v = nullptr;
+  };
+  Projections project(ggml_tensor* x, std::int64_t n_queries, const LayerWeights& w) const;
+  Projections project_fused(ggml_tensor* x, std::int64_t n_queries, const LayerWeights& w) const;
+  ggml_tensor* add_bias(ggml_tensor* x, ggml_tensor* bias) const;
+  ggml_tensor* last_columns(ggml_tensor* x, std::int64_t n) const;
+  ggml_tensor* attention(ggml_tensor* x, ggml_tensor* positions, std::int64_t n_queries,
+                         AttentionNode* node) const;
   ggml_tensor* feed_forward(ggml_tensor* x, const LayerWeights& w) const;
 
   ggml_context* context_;

@@ -30,7 +30,10 @@ WeightTotals Model::weight_totals() const {
   return totals;
 }
 
-std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backend) {
+const MatmulReport& Model::matmul_report() const { return weights_->matmul.report(); }
+
+std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backend,
+                                         MatmulMode matmul) {
   std::shared_ptr<Model> model(new Model);
   model->path_ = path;
   model->file_ = std::make_unique<GgufFile>(path);
@@ -43,6 +46,8 @@ std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backe
                                                            model->tokenizer_->eos_text());
   model->file_->prefault();
   model->weights_ = load_weights(*model->file_, model->config_, backend.impl());
+  Weights& weights = *model->weights_;
+  weights.matmul.choose(matmul, weights.matrices, backend.impl());
   return model;
 }
 

@@ -122,6 +122,15 @@ class Loader {
                                           static_cast<int>(shape.size()), source->ne);
     ggml_set_name(tensor, name.c_str());
     placements_.push_back({source, tensor, type_index});
+    if (use == Use::kMatrix) {
+      weights_->matrices.push_back(tensor);
+      // Rows in the file's format stay at hand for products in f32.
+      if (type_index != types_.size()) {
+        ggml_tensor* rows = ggml_dup_tensor(weights_->contexts[types_.size()].get(), tensor);
+        placements_.push_back({source, rows, types_.size()});
+        weights_->matmul.add_source(tensor, rows);
+      }
+    }
     return tensor;
   }
 

@@ -7,6 +7,7 @@
 #include "model/config.h"
 #include "model/ggml_backend.h"
 #include "model/gguf_file.h"
+#include "model/matmul.h"
 
 namespace precis {
 
@@ -42,6 +43,8 @@ struct Weights {
   ggml_tensor* output_bias = nullptr;
   ggml_tensor* rope_factors = nullptr;  // may be null
   std::vector<LayerWeights> layers;
+  std::vector<ggml_tensor*> matrices;  // all that are multiplied
+  Matmul matmul;                       // how; decided by Model::load
 
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;

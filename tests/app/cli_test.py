@@ -23,12 +23,14 @@ JSON_FIELDS = {
     "answer": str, "method": str, "keep": str, "n_prompt": int, "next_position": int,
     "kv_bytes_full": int, "kv_bytes": int, "entries_per_layer_head": list, "prefill_ms": float,
     "compress_ms": float, "decode_tokens_per_s": float, "peak_bytes": int, "seed": int,
-    "threads": int, "model_sha256": str,
+    "threads": int, "model_sha256": str, "matmul": dict,
 }
 
 
 def precis(*arguments, stdin=None, environment=None):
-    env = dict(os.environ, **(environment or {}))
+    # Two processes may measure differently, and their answers are compared.
+    env = dict(os.environ, PRECIS_ARG_MATMUL="sgemm")
+    env.update(environment or {})
     return subprocess.run([PRECIS, *arguments], input=stdin, capture_output=True, timeout=300, env=env)
 
 
@@ -117,6 +119,9 @@ class BadInput(unittest.TestCase):
     def test_an_environment_variable_of_another_command_does_no_harm(self):
         result = precis("inspect", LLAMA, environment={"PRECIS_ARG_N_PREDICT": "abc"})
         self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_matmul(self):
+        self.refused(self.run_with(**{"--matmul": "blas"}), "matmul", "sgemm")
 
     def test_methods(self):
         self.refused(self.run_with(**{"--method": "selkw"}), "selkw", "selkv")
@@ -230,6 +235,25 @@ class GoodInput(unittest.TestCase):
         result = precis("run", "-p", "hello there", "--json", environment={"PRECIS_ARG_MODEL": LLAMA, "PRECIS_ARG_N_PREDICT": "2"})
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         self.assertLessEqual(json.loads(result.stdout)["n_answer"], 2)
+
+    def test_matmul_is_chosen_and_reported(self):
+        info = json.loads(precis("inspect", "--json", LLAMA).stdout)
+        for mode, expected in [("ggml", [None]), ("sgemm", [2])]:
+            out, _ = self.run_json("--matmul", mode)
+            self.assertEqual(out["matmul"]["mode"], mode)
+            kinds = out["matmul"]["kinds"]
+            self.assertEqual([k["sgemm_from_tokens"] for k in kinds], expected * len(kinds))
+            shapes = {(k["n_in"], k["n_out"]) for k in kinds}
+            self.assertIn((info["n_embd"], info["n_vocab"]), shapes)
+            self.assertEqual({k["type"] for k in kinds}, {"f32"})
+        out, _ = self.run_json("--matmul", "auto")
+        self.assertEqual(out["matmul"]["mode"], "auto")
+        for kind in out["matmul"]["kinds"]:
+            least = kind["sgemm_from_tokens"]
+            self.assertTrue(least is None or 2 <= least <= 256, least)
+        by_variable = precis("run", "-m", LLAMA, "-p", "hello", "--json", "-n", "1",
+                             environment={"PRECIS_ARG_MATMUL": "ggml"})
+        self.assertEqual(json.loads(by_variable.stdout)["matmul"]["mode"], "ggml")
 
     def test_document_from_standard_input(self):
         result = precis("run", "-m", LLAMA, "-f", "-", "-n", "2", "--json", stdin=TEXT.encode())

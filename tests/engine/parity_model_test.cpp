@@ -67,7 +67,8 @@ TEST_P(RealModelParity, SameWeightsWithoutQuantizationNoise) {
 }
 
 TEST_P(RealModelParity, QuantizedFileWithinLibllamasOwnNoise) {
-  const auto engine = Engine::load(path_, {});
+  // With ggml's products: both then round activations to 8 bits.
+  const auto engine = Engine::load(path_, {.matmul = MatmulMode::kGgml});
   Oracle oracle(path_, {.n_threads = 2}), again(path_, {.n_threads = 2});
   const Parity parity = measure_parity(engine, oracle, tokens_, 0, kGreedy);
   const Parity noise = measure_noise(oracle, again, tokens_);
@@ -77,6 +78,18 @@ TEST_P(RealModelParity, QuantizedFileWithinLibllamasOwnNoise) {
   EXPECT_LE(parity.mean_kl, 1.5e-2) << "however noisy libllama is";
   EXPECT_GE(parity.top1, std::min(0.98, noise.top1 - 0.02));
   expect_answers_agree(parity);
+}
+
+// The f32 product must not be one more way to be wrong: it is nearer to the weights' own answers
+// than libllama is.
+TEST_P(RealModelParity, F32ProductIsCloserToTheWeightsThanLibllama) {
+  const bool half = std::string(GetParam()) == kQwen2;
+  const auto rows = measure_distances(path_, testing::TempDir(), half, tokens_, 2);
+  std::printf("%s\n", parity_header().c_str());
+  for (const DistanceRow& row : rows) std::printf("%s\n", parity_row(row.name, row.parity).c_str());
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_LT(rows[0].parity.mean_kl, 0.5 * rows[2].parity.mean_kl);
+  EXPECT_GE(rows[0].parity.top1, rows[2].parity.top1);
 }
 
 }  // namespace

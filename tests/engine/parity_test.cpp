@@ -24,11 +24,12 @@ constexpr double kMaxNmse = 2e-7;
 // Over a few positions only; the worst single position measured is 6.5e-7.
 constexpr double kMaxNmseOfFew = 2e-6;
 
-class TinyParity : public testing::TestWithParam<const char*> {
+// Model, and how prompts are multiplied by the weights.
+class TinyParity : public testing::TestWithParam<std::tuple<const char*, MatmulMode>> {
  protected:
   void SetUp() override {
-    const std::string path = tiny_model(GetParam());
-    engine_ = Engine::load(path, {.n_threads = 1});
+    const std::string path = tiny_model(std::get<0>(GetParam()));
+    engine_ = Engine::load(path, {.n_threads = 1, .matmul = std::get<1>(GetParam())});
     oracle_ = std::make_unique<Oracle>(path, OracleOptions{.n_threads = 1});
     tokens_ = random_tokens(kTokens, oracle_->n_vocab(), 1);
     reference_ = oracle_->extend(tokens_);
@@ -48,7 +49,8 @@ class TinyParity : public testing::TestWithParam<const char*> {
 TEST_P(TinyParity, ExtendInOneGo) {
   Session session(engine_);
   const double error = nmse(session.extend(tokens_, kTokens), reference_);
-  std::printf("[ nmse     ] %s: %.2e\n", GetParam(), error);
+  std::printf("[ nmse     ] %s, %s: %.2e\n", std::get<0>(GetParam()),
+              matmul_mode_name(std::get<1>(GetParam())), error);
   EXPECT_LE(error, kMaxNmse);
 }
 
@@ -85,14 +87,17 @@ TEST_P(TinyParity, FewerLogitsAreTheLastOnes) {
   EXPECT_LE(nmse(last, every.last(last.size())), 1e-9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TinyParity,
-                         testing::Values("llama", "llama-hd64", "llama-hd80", "llama-mha", "qwen2",
-                                         "qwen2-yarn", "qwen3", "gemma3", "gemma3-scaled"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, TinyParity,
+    testing::Combine(testing::Values("llama", "llama-hd64", "llama-hd80", "llama-mha", "qwen2",
+                                     "qwen2-yarn", "qwen3", "gemma3", "gemma3-scaled"),
+                     testing::Values(MatmulMode::kAuto, MatmulMode::kGgml, MatmulMode::kSgemm)),
+    [](const auto& info) {
+      std::string name = std::get<0>(info.param);
+      name += std::string("_") + matmul_mode_name(std::get<1>(info.param));
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 // A tiny model proves something about a feature only if the feature changes its logits.
 TEST(TinyModels, EveryFeatureMatters) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 
 namespace precis::test {
@@ -123,23 +124,44 @@ Parity measure_parity(const std::shared_ptr<const Engine>& engine, Oracle& oracl
   return parity;
 }
 
-Parity measure_noise(Oracle& oracle, Oracle& in_small_pieces, std::span<const Token> tokens) {
-  constexpr std::size_t kSmall = 16;
+Parity measure_noise(Oracle& oracle, Oracle& other, std::span<const Token> tokens,
+                     std::size_t other_piece) {
   Parity parity;
   oracle.reset();
-  in_small_pieces.reset();
+  other.reset();
   for (std::size_t at = 0; at < tokens.size(); at += kPiece) {
     const auto piece = tokens.subspan(at, std::min(kPiece, tokens.size() - at));
-    std::vector<float> other;
-    for (std::size_t i = 0; i < piece.size(); i += kSmall) {
-      const auto rows =
-          in_small_pieces.extend(piece.subspan(i, std::min(kSmall, piece.size() - i)));
-      other.insert(other.end(), rows.begin(), rows.end());
+    std::vector<float> logits;
+    for (std::size_t i = 0; i < piece.size(); i += other_piece) {
+      const auto rows = other.extend(piece.subspan(i, std::min(other_piece, piece.size() - i)));
+      logits.insert(logits.end(), rows.begin(), rows.end());
     }
-    compare_rows(oracle.extend(piece), other, oracle.n_vocab(), parity);
+    compare_rows(oracle.extend(piece), logits, oracle.n_vocab(), parity);
   }
   divide_by_count(parity);
   return parity;
+}
+
+std::vector<DistanceRow> measure_distances(const std::string& path, const std::string& scratch,
+                                           bool half, std::span<const Token> tokens,
+                                           std::size_t n_threads) {
+  const std::string copy = scratch + "/" + std::filesystem::path(path).filename().string() + ".f32";
+  write_unquantized(path, copy, half);
+  std::vector<DistanceRow> rows;
+  {
+    const OracleOptions options{.n_threads = static_cast<int>(n_threads)};
+    Oracle reference(copy, {.n_threads = static_cast<int>(n_threads), .exact_attention = true});
+    for (const MatmulMode mode : {MatmulMode::kSgemm, MatmulMode::kGgml}) {
+      const auto engine = Engine::load(path, {.n_threads = n_threads, .matmul = mode});
+      rows.push_back({std::string("  Precis, ") + matmul_mode_name(mode) + ", to f32 weights",
+                      measure_parity(engine, reference, tokens, 0, 0)});
+    }
+    Oracle libllama(path, options);
+    rows.push_back(
+        {"  libllama to f32 weights", measure_noise(reference, libllama, tokens, kPiece)});
+  }
+  std::filesystem::remove(copy);
+  return rows;
 }
 
 std::string parity_header() {

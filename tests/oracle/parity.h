@@ -46,7 +46,19 @@ Parity measure_parity(const std::shared_ptr<const Engine>& engine, Oracle& oracl
 // libllama against itself: the same tokens in pieces of 16, where its attention takes another path.
 // What it differs by is rounding, and nothing that is not the same code can be asked to differ by
 // less.
-Parity measure_noise(Oracle& oracle, Oracle& in_small_pieces, std::span<const Token> tokens);
+Parity measure_noise(Oracle& oracle, Oracle& other, std::span<const Token> tokens,
+                     std::size_t other_piece = 16);
+
+// How far the answers of a quantised file are from those of the same weights without quantised
+// activations: libllama on a copy in f32 (f16 if `half`), with f32 attention. The copy lies in
+// `scratch` meanwhile. Rows: Precis with the f32 product, Precis with ggml's, libllama.
+struct DistanceRow {
+  std::string name;
+  Parity parity;  // to the f32 reference
+};
+std::vector<DistanceRow> measure_distances(const std::string& path, const std::string& scratch,
+                                           bool half, std::span<const Token> tokens,
+                                           std::size_t n_threads);
 
 // One line of the table; header() is its head.
 std::string parity_header();
