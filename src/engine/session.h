@@ -38,6 +38,8 @@ struct CondenseRequest {
   std::uint64_t seed = 0;
 };
 
+class CacheAttention;
+
 class Session {
  public:
   explicit Session(std::shared_ptr<const Engine> engine);
@@ -89,6 +91,16 @@ class Session {
 
  private:
   std::size_t sliding_bytes() const;
+
+  // One token that goes through a graph shared with other sessions. begin_token throws as extend
+  // does and makes room for the logits; then the graph runs over token_attention() and writes
+  // token_logits() [n_vocab]; then commit_token, or drop_token to be as before begin_token.
+  friend class BatchDecoder;
+  void begin_token();
+  CacheAttention& token_attention();
+  float* token_logits();
+  void commit_token();
+  void drop_token() noexcept;
 
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);

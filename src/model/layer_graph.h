@@ -15,10 +15,16 @@ struct AttentionNode {
   std::size_t layer = 0;
 };
 
+// How a matrix is multiplied with several tokens. Together: the fastest way for many tokens, whose
+// sums may round differently for each number of tokens. Alone: every token gets the bits that it
+// gets by itself, whoever else is there; the weights are still read once.
+enum class Columns { kTogether, kAlone };
+
 class LayerGraph {
  public:
-  LayerGraph(ggml_context* context, const ModelConfig& config, const Weights& weights)
-      : context_(context), config_(config), weights_(weights) {}
+  LayerGraph(ggml_context* context, const ModelConfig& config, const Weights& weights,
+             Columns columns = Columns::kTogether)
+      : context_(context), config_(config), weights_(weights), columns_(columns) {}
 
   // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_tokens].
   ggml_tensor* build(ggml_tensor* x, ggml_tensor* positions, AttentionNode* node) const;
@@ -37,6 +43,7 @@ class LayerGraph {
   ggml_context* context_;
   const ModelConfig& config_;
   const Weights& weights_;
+  Columns columns_;
 };
 
 }  // namespace precis
