@@ -3,7 +3,7 @@
 // What is guaranteed: after step() every session holds the bits that session.extend({token}) would
 // have left in it, whoever else was in the step, for any number of threads. Attention runs per
 // session with the same kernels, slices and order of merging as alone; the matrices are multiplied
-// so that a token's sums do not depend on its neighbours (Columns::kAlone in src/model).
+// so that a token's sums do not depend on its neighbours (src/model/layer_graph.h).
 //
 // Sessions come and go between steps; nothing of a session stays in the decoder. Between two steps
 // a session may do anything else (prefill, extend by a question, fork, be destroyed). A scheduler

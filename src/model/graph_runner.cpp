@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -23,6 +25,7 @@ struct BuiltGraph {
   ggml_tensor* output = nullptr;
   std::size_t n_tokens = 0;
   std::size_t n_logits = 0;
+  std::unique_ptr<ColumnNodes> columns;  // of run_each's graphs
 };
 
 struct GraphRunner::Impl {
@@ -33,6 +36,7 @@ struct GraphRunner::Impl {
   BuiltGraph decode;
   ggml_gallocr_ptr each_allocator;  // one memory for all kept graphs of run_each
   std::vector<BuiltGraph> each;     // [n]: of n tokens, or empty
+  std::optional<ColumnNodes::Formats> formats;
   AttentionOp* attention = nullptr;
   std::vector<AttentionNode> nodes;
   const CancelFlag* cancel = nullptr;
@@ -92,11 +96,12 @@ struct GraphRunner::Impl {
   }
 
   BuiltGraph build_all(std::size_t n_tokens, std::size_t n_logits, ggml_gallocr_t gallocr,
-                       Columns columns) {
+                       std::unique_ptr<ColumnNodes> columns = nullptr) {
     const ModelConfig& c = model->config();
     BuiltGraph g = begin(c.n_layers + 1, n_tokens);
     g.n_logits = n_logits;
-    const LayerGraph layers(g.context.get(), c, model->weights(), columns);
+    const LayerGraph layers(g.context.get(), c, model->weights(), columns.get());
+    g.columns = std::move(columns);
     g.ids = input(g, GGML_TYPE_I32, 1);
     g.positions = input(g, GGML_TYPE_I32, 1);
     ggml_tensor* x = layers.build_embedding(g.ids);
@@ -116,9 +121,11 @@ struct GraphRunner::Impl {
   const BuiltGraph& graph_of_each(std::size_t n) {
     if (n < each.size() && each[n].graph != nullptr) return each[n];
     if (n >= each.size()) each.resize(n + 1);
+    if (!formats) formats = ColumnNodes::find_formats(backend.impl());
     const std::size_t before = ggml_gallocr_get_buffer_size(each_allocator.get(), 0);
     try {
-      BuiltGraph built = build_all(n, n, each_allocator.get(), Columns::kAlone);
+      BuiltGraph built =
+          build_all(n, n, each_allocator.get(), std::make_unique<ColumnNodes>(*formats));
       if (ggml_gallocr_get_buffer_size(each_allocator.get(), 0) != before)
         for (BuiltGraph& old : each) old = {};
       each[n] = std::move(built);
@@ -197,12 +204,11 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
   if (tokens.size() == 1 && n_logits == 1) {
     // The decode graph does not depend on the cache's size, so it is built once per session.
     if (impl.decode.graph == nullptr)
-      impl.decode = impl.build_all(1, 1, impl.decode_allocator.get(), Columns::kTogether);
+      impl.decode = impl.build_all(1, 1, impl.decode_allocator.get());
     impl.run_built(impl.decode, tokens, first_position, logits);
     return;
   }
-  const BuiltGraph g =
-      impl.build_all(tokens.size(), n_logits, impl.allocator.get(), Columns::kTogether);
+  const BuiltGraph g = impl.build_all(tokens.size(), n_logits, impl.allocator.get());
   impl.run_built(g, tokens, first_position, logits);
 }
 
@@ -218,6 +224,7 @@ void GraphRunner::run_each(std::span<const std::int32_t> tokens,
   const BuiltGraph& g = impl.graph_of_each(n);
   std::memcpy(g.ids->data, tokens.data(), tokens.size_bytes());
   std::memcpy(g.positions->data, positions.data(), positions.size_bytes());
+  g.columns->start();
   impl.backend.impl().compute(g.graph, impl.cancel);
   const auto* rows = static_cast<const float*>(g.output->data);
   const std::size_t width = impl.model->config().n_vocab;

@@ -50,13 +50,16 @@ ggml_tensor* LayerGraph::norm(ggml_tensor* x, ggml_tensor* weight) const {
 
 ggml_tensor* LayerGraph::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) const {
   ggml_tensor* y = nullptr;
-  if (columns_ == Columns::kAlone && x->ne[1] > 1) {
-    // ggml picks other kernels from 2, 4 and 8 columns on (llamafile, repacked, tiled), by the
-    // length of dimension 1. With the tokens in dimension 2 it takes the kernel for one column,
-    // and still walks 16 weight rows by 16 tokens at a time.
-    x = ggml_reshape_3d(context_, x, x->ne[0], 1, x->ne[1]);
-    y = ggml_mul_mat(context_, weight, x);
-    y = ggml_reshape_2d(context_, y, y->ne[0], y->ne[2]);
+  if (columns_ != nullptr && x->ne[1] > 1) {
+    y = columns_->multiply(context_, weight, x);
+    if (y == nullptr) {
+      // ggml picks other kernels from 2, 4 and 8 columns on (llamafile, repacked, tiled), by the
+      // length of dimension 1. With the tokens in dimension 2 it takes the kernel for one column,
+      // and still walks 16 weight rows by 16 tokens at a time.
+      x = ggml_reshape_3d(context_, x, x->ne[0], 1, x->ne[1]);
+      y = ggml_mul_mat(context_, weight, x);
+      y = ggml_reshape_2d(context_, y, y->ne[0], y->ne[2]);
+    }
   } else {
     y = ggml_mul_mat(context_, weight, x);
   }

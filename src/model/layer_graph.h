@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/attention_op.h"
+#include "model/column_nodes.h"
 #include "model/config.h"
 #include "model/ggml_backend.h"
 #include "model/weights.h"
@@ -15,15 +16,13 @@ struct AttentionNode {
   std::size_t layer = 0;
 };
 
-// How a matrix is multiplied with several tokens. Together: the fastest way for many tokens, whose
-// sums may round differently for each number of tokens. Alone: every token gets the bits that it
-// gets by itself, whoever else is there; the weights are still read once.
-enum class Columns { kTogether, kAlone };
-
 class LayerGraph {
  public:
+  // columns: nullptr to multiply several tokens the fastest way, in which sums may round
+  // differently for each number of tokens. Otherwise every token gets the bits that it gets by
+  // itself, whoever else is there; the weights are still read once for all.
   LayerGraph(ggml_context* context, const ModelConfig& config, const Weights& weights,
-             Columns columns = Columns::kTogether)
+             ColumnNodes* columns = nullptr)
       : context_(context), config_(config), weights_(weights), columns_(columns) {}
 
   // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_tokens].
@@ -43,7 +42,7 @@ class LayerGraph {
   ggml_context* context_;
   const ModelConfig& config_;
   const Weights& weights_;
-  Columns columns_;
+  ColumnNodes* columns_;
 };
 
 }  // namespace precis
