@@ -4,6 +4,7 @@
 #include <new>
 #include <vector>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "engine/layer_cache.h"
 
@@ -26,6 +27,7 @@ class BatchAttention final : public AttentionOp {
 
   void prepare(std::size_t first_layer, std::size_t last_layer, std::size_t n_tokens) override {
     PRECIS_CHECK(n_tokens == caches_.size(), n_tokens, " vs ", caches_.size());
+    const AllocationAllowed growth("see CacheAttention::prepare");
     for (std::size_t i = 0; i < n_tokens; ++i) {
       try {
         caches_[i]->prepare(first_layer, last_layer, 1);
@@ -168,7 +170,9 @@ void BatchDecoder::step(std::span<const BatchEntry> entries, const CallControl& 
   std::size_t n_begun = 0;
   try {
     impl.begin(entries, n_begun);
+    const AllocationForbidden guard("a batched step");
     impl.runner.run_each(impl.tokens, impl.positions, impl.attention, impl.logits);
+    const AllocationAllowed end("an error's message, the caller's code");
     if (impl.attention.take_cancelled())
       throw Error(ErrorCode::kCancelled, "cancelled by the caller");
     if (control.progress) control.progress({1.0, entries.size(), entries.size()});
@@ -177,6 +181,7 @@ void BatchDecoder::step(std::span<const BatchEntry> entries, const CallControl& 
     impl.attention.take_cancelled();
     throw;
   }
+  const AllocationForbidden guard("a batched step");
   for (const BatchEntry& entry : entries) entry.session->commit_token();
 }
 

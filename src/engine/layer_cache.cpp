@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "kernels/rows.h"
 
@@ -46,6 +47,7 @@ CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_to
 
 void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer,
                              std::size_t n_tokens) {
+  const AllocationAllowed growth("tails grow by half; states by a slice of 1024 entries");
   std::size_t n_states = 0;
   for (std::size_t il = first_layer; il < last_layer; ++il) {
     layers_[il].tail.grow(n_tokens);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "engine/layer_cache.h"
 
@@ -78,7 +79,9 @@ struct Session::Impl {
   void drop() noexcept;
 
   void throw_if_left_out() {
-    if (attention.take_cancelled()) throw Error(ErrorCode::kCancelled, "cancelled by the caller");
+    if (!attention.take_cancelled()) return;
+    const AllocationAllowed message("an error's message");
+    throw Error(ErrorCode::kCancelled, "cancelled by the caller");
   }
 
   // What happens to a layer's rows once the whole prompt went through it.
@@ -165,6 +168,7 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
   const std::size_t chunk = runner.chunk_tokens();
   begin(tokens.size(), n_logits);
   std::size_t n_rows = 0;
+  const AllocationForbidden guard("decoding one token", tokens.size() == 1);
   try {
     for (std::size_t t = 0; t < tokens.size(); t += chunk) {
       const std::size_t m = std::min(chunk, tokens.size() - t);
@@ -174,9 +178,11 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
                  wanted, next_logits.data() + n_rows * n_vocab);
       throw_if_left_out();
       n_rows += wanted;
-      if (control.progress)
+      if (control.progress) {
+        const AllocationAllowed callback("the caller's code");
         control.progress({static_cast<double>(t + m) / static_cast<double>(tokens.size()), t + m,
                           tokens.size()});
+      }
     }
   } catch (...) {
     drop();
@@ -203,7 +209,10 @@ void Session::Impl::commit(std::size_t n_tokens) {
   observed.clear();
   // Dropping rows moves the rest, so it waits until half of the tail is out of sight.
   for (std::size_t il = 0; il < layers.size(); ++il)
-    if (layers[il].tail.size() >= 2 * config().window) trim_sliding(il);
+    if (layers[il].tail.size() >= 2 * config().window) {
+      const AllocationAllowed trim("once every `window` tokens a sliding layer moves its rows");
+      trim_sliding(il);
+    }
 }
 
 void Session::Impl::drop() noexcept {

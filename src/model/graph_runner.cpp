@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "model/layer_graph.h"
 #include "model/model.h"
@@ -120,6 +121,7 @@ struct GraphRunner::Impl {
   // at a time; when it grows it moves, and the graphs in it have to be built again.
   const BuiltGraph& graph_of_each(std::size_t n) {
     if (n < each.size() && each[n].graph != nullptr) return each[n];
+    const AllocationAllowed once("the graph of a number of tokens is built once");
     if (n >= each.size()) each.resize(n + 1);
     if (!formats) formats = ColumnNodes::find_formats(backend.impl());
     const std::size_t before = ggml_gallocr_get_buffer_size(each_allocator.get(), 0);
@@ -203,8 +205,10 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
   impl.attention = &attention;
   if (tokens.size() == 1 && n_logits == 1) {
     // The decode graph does not depend on the cache's size, so it is built once per session.
-    if (impl.decode.graph == nullptr)
+    if (impl.decode.graph == nullptr) {
+      const AllocationAllowed once("the decode graph is built once");
       impl.decode = impl.build_all(1, 1, impl.decode_allocator.get());
+    }
     impl.run_built(impl.decode, tokens, first_position, logits);
     return;
   }
