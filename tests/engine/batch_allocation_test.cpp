@@ -1,6 +1,7 @@
-// Steady decoding allocates nothing, on any thread, in Precis or in ggml. In release builds every
-// call of malloc and its kin is counted here; sanitizers own those functions, and there the guard
-// of src/base/allocation_guard.h is what fails.
+// Steady decoding allocates nothing, on any thread, in Precis or in ggml, but for two pieces a
+// graph: ggml_graph_compute begins with ggml_cpu_init, which makes and frees a small context each
+// time. In release builds every call of malloc and its kin is counted here; sanitizers own those
+// functions, and there the guard of src/base/allocation_guard.h is what fails.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -58,6 +59,8 @@ __attribute__((visibility("default"))) int posix_memalign(void** p, std::size_t 
 namespace precis::test {
 namespace {
 
+constexpr std::size_t kGgmlPerGraph = 2;
+
 // Allocations during f.
 template <class F>
 std::size_t count(F&& f) {
@@ -98,7 +101,7 @@ TEST_P(DecodeAllocations, ExtendByOneToken) {
   for (int i = 0; i < 3; ++i) session.extend({&token, 1});
   std::size_t n_with = 0;
   for (int i = 0; i < 40; ++i)
-    if (count([&] { session.extend({&token, 1}); }) > 0) ++n_with;
+    if (count([&] { session.extend({&token, 1}); }) > kGgmlPerGraph) ++n_with;
   EXPECT_LE(n_with, most_with_allocations());
 }
 
@@ -109,10 +112,12 @@ TEST_P(DecodeAllocations, BatchedStepsOfChangingSize) {
   std::vector<BatchEntry> entries;
   for (Session& session : sessions) entries.push_back({&session, 5});
   const auto some = [&](std::size_t n) { return std::span<const BatchEntry>(entries).first(n); };
-  for (const std::size_t n : {3, 8, 5, 8}) decoder.step(some(n));
+  // The largest first: a larger step than ever drops the graphs of the smaller ones.
+  for (const std::size_t n : {8, 3, 5}) decoder.step(some(n));
   std::size_t n_with = 0;
   for (int i = 0; i < 40; ++i)
-    if (count([&] { decoder.step(some(i % 3 == 0 ? 8 : i % 3 == 1 ? 3 : 5)); }) > 0) ++n_with;
+    if (count([&] { decoder.step(some(i % 3 == 0 ? 8 : i % 3 == 1 ? 3 : 5)); }) > kGgmlPerGraph)
+      ++n_with;
   // Sessions that were in fewer steps trim at other times: three groups.
   EXPECT_LE(n_with, 3 * most_with_allocations());
 }
