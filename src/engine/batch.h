@@ -39,10 +39,10 @@ class BatchDecoder {
   // entries, a session of another engine or given twice, a token outside the vocabulary, a session
   // whose context is full (the message names the entry, counted from 0); kCancelled; kOutOfMemory.
   // control.progress is called once, at the end.
-  // Memory: activations and logits (n_vocab floats an entry) of the largest step so far, and a graph
-  // for each size seen. A step of a new size builds its graph; one larger than ever also drops the
-  // others, which are built again when next used. All other steps allocate nothing but room for
-  // tails and what ggml_graph_compute makes and frees (2 small pieces), as extend does.
+  // Memory: activations and logits (n_vocab floats an entry) of the largest step so far, and a
+  // graph for each size seen. A step of a new size builds its graph; one larger than ever also
+  // drops the others, which are built again when next used. All other steps allocate nothing but
+  // room for tails and what ggml_graph_compute makes and frees (2 small pieces), as extend does.
   void step(std::span<const BatchEntry> entries, const CallControl& control = {});
 
  private:
