@@ -205,7 +205,12 @@ std::string bench_markdown(const std::vector<BenchRecord>& records) {
     add("type_v", true, [](S, R r) { return r.type_v; });
     add("batch", true, [](S, R r) { return std::to_string(r.n_sessions); });
   }
-  add("method", false, [](S, R r) { return r.label; });
+  add("method", false, [](S, R r) {
+    std::string name = r.label;
+    if (r.type_k != "f16" || r.type_v != "f16") name += ", " + r.type_k + "/" + r.type_v;
+    if (r.n_sessions > 1) name += ", " + std::to_string(r.n_sessions) + " sessions";
+    return name;
+  });
   add("keep", true, [](S, R r) { return r.keep; });
   add("test", true, [](S, R r) { return r.test_name() + (r.synthetic ? " (s)" : ""); });
   add("t/s", true, [](S, R r) {

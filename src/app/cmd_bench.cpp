@@ -55,15 +55,35 @@ Texts or_default(const Texts& texts, const char* standard) {
   return texts.empty() ? Texts{standard} : texts;
 }
 
-// Every method with every budget; `full` once.
+std::vector<RowType> parse_row_types(const Texts& texts) {
+  std::vector<RowType> out;
+  for (const std::string& name : split_all(texts)) {
+    const auto found = find_row_type(name);
+    if (!found)
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("unknown cache type '", name, "'; possible: ", row_type_names()));
+    out.push_back(*found);
+  }
+  if (out.empty()) throw Error(ErrorCode::kInvalidArgument, "no cache type is given");
+  return out;
+}
+
+// Every method with every budget, `full` once, in all row types and numbers of sessions: rows of
+// one test, measured in turns.
 std::vector<BenchMethod> parse_methods(const BenchCommand& command) {
   const Registry registry = builtin_methods();
+  const std::vector<RowType> keys = parse_row_types(command.types_k);
+  const std::vector<RowType> values = parse_row_types(command.types_v);
   std::vector<BenchMethod> out;
-  for (const std::string& spec : split_all(or_default(command.methods, "full,selkv"))) {
-    const Method method = registry.parse(spec);
-    for (const std::string& keep : split_all(or_default(command.keeps, "25%"))) {
-      out.push_back({method, Budget::parse(keep), spec});
-      if (method.is_full()) break;
+  for (const std::size_t n_sessions : parse_numbers("--batch", command.batches, 1, 64)) {
+    for (const std::string& spec : split_all(or_default(command.methods, "full,selkv"))) {
+      const Method method = registry.parse(spec);
+      for (const std::string& keep : split_all(or_default(command.keeps, "25%"))) {
+        for (const RowType k : keys)
+          for (const RowType v : values)
+            out.push_back({method, Budget::parse(keep), spec, {k, v}, n_sessions});
+        if (method.is_full()) break;
+      }
     }
   }
   return out;
@@ -106,10 +126,7 @@ BenchSetting describe(const Engine& engine) {
 // What was asked for, checked as far as it can be without a model.
 struct BenchPlan {
   std::vector<std::size_t> threads;
-  std::vector<std::size_t> batches;
   Texts models;
-  Texts types_k;
-  Texts types_v;
   std::string text;
   TableFormat format = TableFormat::kMarkdown;
   BenchOptions options;
@@ -120,15 +137,7 @@ BenchPlan make_plan(const BenchCommand& command) {
   plan.format = parse_table_format(command.format);
   plan.models = split_all(command.models);
   plan.threads = parse_numbers("--threads", command.threads, 0, 512);
-  plan.batches = parse_numbers("--batch", command.batches, 1, 4096);
-  plan.types_k = split_all(command.types_k);
-  plan.types_v = split_all(command.types_v);
-  for (const Texts* list : {&plan.models, &plan.types_k, &plan.types_v})
-    if (list->empty())
-      throw Error(ErrorCode::kInvalidArgument,
-                  list == &plan.models ? "--model names no file" : "no cache type is given");
-  for (const Texts* types : {&plan.types_k, &plan.types_v})
-    for (const std::string& type : *types) check_row_type(type);
+  if (plan.models.empty()) throw Error(ErrorCode::kInvalidArgument, "--model names no file");
   BenchOptions& o = plan.options;
   o.prompts = parse_numbers("--n-prompt", or_default(command.prompts, "512"), 0, kMostTokens);
   o.answers = parse_numbers("--n-gen", or_default(command.answers, "128"), 0, kMostTokens);
@@ -163,18 +172,9 @@ void run_table(const BenchPlan& plan) {
       options.turns.progress = [&](std::size_t done, std::size_t total) {
         bar.update(begin + share * static_cast<double>(done) / static_cast<double>(total));
       };
-      for (const std::string& type_k : plan.types_k) {
-        for (const std::string& type_v : plan.types_v) {
-          for (const std::size_t batch : plan.batches) {
-            options.type_k = type_k;
-            options.type_v = type_v;
-            options.n_sessions = batch;
-            const BenchSetting setting = describe(*engine);
-            for (BenchRow& row : run_bench(engine, options, bandwidth, clock))
-              records.push_back({setting, std::move(row)});
-          }
-        }
-      }
+      const BenchSetting setting = describe(*engine);
+      for (BenchRow& row : run_bench(engine, options, bandwidth, clock))
+        records.push_back({setting, std::move(row)});
     }
   }
   bar.finish();
@@ -200,7 +200,7 @@ void run_growth(const BenchCommand& command, const BenchPlan& plan) {
   if (condensing == methods.end())
     throw Error(ErrorCode::kInvalidArgument, "--growth needs a method that condenses, not 'full'");
   GrowthOptions options;
-  options.condense = {condensing->method, condensing->budget, command.seed};
+  options.condense = {condensing->method, condensing->budget, command.seed, condensing->rows};
   options.turns = plan.options.turns;
   options.n_gen = command.answers.empty() ? 8 : plan.options.answers.front();
   options.entries = command.depths.empty()
@@ -245,10 +245,11 @@ Command add_bench(CLI::App& parent) {
   list("-d,--n-depth", o->depths, "Tokens in the cache before a test (default: 0)");
   list("--method", o->methods, "SPECs to compare with the first (default: full,selkv)");
   list("--keep", o->keeps, "Budgets of each method (default: 25%)");
-  list("--cache-type-k", o->types_k, "Type of key rows: f16 (also: -ctk)");
-  list("--cache-type-v", o->types_v, "Type of value rows: f16 (also: -ctv)");
+  list("--cache-type-k", o->types_k, "Types of key rows: f16, q8_0, q4 (default: f16; also: -ctk)");
+  list("--cache-type-v", o->types_v,
+       "Types of value rows: f16, q8_0, q4 (default: f16; also: -ctv)");
   list("-t,--threads", o->threads, "Threads (0: one per core)")->envname("PRECIS_ARG_THREADS");
-  list("-b,--batch", o->batches, "Sessions that decode together");
+  list("-b,--batch", o->batches, "Sessions that decode together (default: 1)");
   c->add_option("-f,--file", o->file,
                 "Read this text instead of random tokens ('-': standard input)");
   c->add_option("-r,--repetitions", o->repetitions, "Rounds that are reported")

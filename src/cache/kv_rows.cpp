@@ -10,14 +10,16 @@ namespace precis {
 void TailRows::reallocate(std::size_t capacity, std::size_t skip) {
   const std::size_t width = shape_.head_dim;
   const std::size_t kept = size_ - skip;
-  for (std::vector<Half>* store : {&keys_, &values_}) {
-    std::vector<Half> next(shape_.n_kv_heads * capacity * width);
-    for (std::size_t h = 0; h < shape_.n_kv_heads && kept > 0; ++h) {
-      const Half* from = store->data() + (h * capacity_ + skip) * width;
-      std::copy(from, from + kept * width, next.data() + h * capacity * width);
-    }
-    store->swap(next);
+  // Both before either is given up: what fails for want of memory must change nothing.
+  std::vector<Half> keys(shape_.n_kv_heads * capacity * width);
+  std::vector<Half> values(keys.size());
+  for (std::size_t h = 0; h < shape_.n_kv_heads && kept > 0; ++h) {
+    const std::size_t from = (h * capacity_ + skip) * width;
+    std::copy_n(keys_.data() + from, kept * width, keys.data() + h * capacity * width);
+    std::copy_n(values_.data() + from, kept * width, values.data() + h * capacity * width);
   }
+  keys_.swap(keys);
+  values_.swap(values);
   capacity_ = capacity;
   size_ = kept;
 }

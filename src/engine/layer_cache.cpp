@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "kernels/rows.h"
 
@@ -84,6 +85,7 @@ CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_to
 
 void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer,
                              std::size_t n_tokens) {
+  const AllocationAllowed growth("tails grow by half; states by a slice of 1024 entries");
   std::size_t n_states = 0;
   for (std::size_t il = first_layer; il < last_layer; ++il) {
     layers_[il].tail.grow(n_tokens);
@@ -178,60 +180,76 @@ void CacheAttention::capture(const AttentionCall& call) {
   }
 }
 
-void CacheAttention::attend(const AttentionCall& call) noexcept {
+std::size_t CacheAttention::n_attend_tasks(std::size_t layer, std::size_t n_tokens) const {
+  const Plan plan = plan_of(layer, n_tokens);
+  return config_.n_kv_heads * plan.n_tiles * plan.all_slices();
+}
+
+void CacheAttention::attend_task(const AttentionCall& call, std::size_t task,
+                                 Scratch& scratch) noexcept {
   const Plan plan = plan_of(call.layer, call.n_tokens);
-  if (observed_ != nullptr) capture(call);
+  // Late tiles see more, so they go first: the last tasks are then the short ones and no core
+  // idles long.
   const std::size_t n_slices = plan.all_slices();
-  const std::size_t n_tasks = config_.n_kv_heads * plan.n_tiles * n_slices;
-  Scratch& scratch = scratch_[call.thread];
+  const std::size_t tile = plan.n_tiles - 1 - task / (config_.n_kv_heads * n_slices);
+  const std::size_t head = task / n_slices % config_.n_kv_heads;
+  attend_slice(call, plan, head, tile, task % n_slices, scratch);
+}
+
+void CacheAttention::attend(const AttentionCall& call) noexcept {
+  if (observed_ != nullptr) capture(call);
+  const std::size_t n_tasks = n_attend_tasks(call.layer, call.n_tokens);
   std::atomic<std::size_t>& next = next_task_[call.layer];
   for (std::size_t task = next++; task < n_tasks; task = next++) {
     if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
       cancelled_ = true;
       return;
     }
-    // Late tiles see more, so they go first: the last tasks are then the short ones and no core
-    // idles long.
-    const std::size_t tile = plan.n_tiles - 1 - task / (config_.n_kv_heads * n_slices);
-    const std::size_t head = task / n_slices % config_.n_kv_heads;
-    attend_slice(call, plan, head, tile, task % n_slices, scratch);
+    attend_task(call, task, scratch_[call.thread]);
+  }
+}
+
+std::size_t CacheAttention::n_finish_tasks(std::size_t layer, std::size_t n_tokens) const {
+  return config_.n_kv_heads * plan_of(layer, n_tokens).n_tiles;
+}
+
+void CacheAttention::finish_task(const AttentionCall& call, std::size_t task) noexcept {
+  const Plan plan = plan_of(call.layer, call.n_tokens);
+  const std::size_t d = config_.head_dim;
+  const std::size_t group = config_.group();
+  const std::size_t first_row = layers_[call.layer].tail.size() - call.n_tokens;
+  const std::size_t head = task % config_.n_kv_heads;
+  const std::size_t first_token = task / config_.n_kv_heads * kTileTokens;
+  const std::size_t n = std::min(kTileTokens, call.n_tokens - first_token);
+  const StateView total = state(0, head, first_token, call.n_tokens);
+  for (std::size_t s = 1; s < plan.all_slices(); ++s)
+    merge_states(total, state(s, head, first_token, call.n_tokens), n * group, d);
+  float* out = call.out + (first_token * config_.n_heads + head * group) * d;
+  float log_sum_exp[kTileTokens];
+  // One query head at a time when its log-sum-exp is wanted: rows of a state are (token, query
+  // head).
+  if (observed_ == nullptr) {
+    finish_states(total, n, group, d, config_.n_heads * d, out, nullptr);
+    return;
+  }
+  for (std::size_t t = 0; t < n; ++t) {
+    const StateView one{total.max + t * group, total.sum + t * group, total.out + t * group * d};
+    PRECIS_CHECK(group <= kTileTokens, group);
+    finish_states(one, 1, group, d, config_.n_heads * d, out + t * config_.n_heads * d,
+                  log_sum_exp);
+    const std::size_t row = first_row + first_token + t;
+    if (row < observed_first_) continue;
+    for (std::size_t j = 0; j < group; ++j)
+      observed_->log_sum_exp[(head * group + j) * observed_->n_tokens + row - observed_first_] =
+          log_sum_exp[j];
   }
 }
 
 void CacheAttention::finish(const AttentionCall& call) noexcept {
   if (cancelled_) return;
-  const Plan plan = plan_of(call.layer, call.n_tokens);
-  const std::size_t d = config_.head_dim;
-  const std::size_t group = config_.group();
-  const std::size_t first_row = layers_[call.layer].tail.size() - call.n_tokens;
-  for (std::size_t task = call.thread; task < config_.n_kv_heads * plan.n_tiles;
-       task += call.n_threads) {
-    const std::size_t head = task % config_.n_kv_heads;
-    const std::size_t first_token = task / config_.n_kv_heads * kTileTokens;
-    const std::size_t n = std::min(kTileTokens, call.n_tokens - first_token);
-    const StateView total = state(0, head, first_token, call.n_tokens);
-    for (std::size_t s = 1; s < plan.all_slices(); ++s)
-      merge_states(total, state(s, head, first_token, call.n_tokens), n * group, d);
-    float* out = call.out + (first_token * config_.n_heads + head * group) * d;
-    float log_sum_exp[kTileTokens];
-    // One query head at a time when its log-sum-exp is wanted: rows of a state are (token, query
-    // head).
-    if (observed_ == nullptr) {
-      finish_states(total, n, group, d, config_.n_heads * d, out, nullptr);
-      continue;
-    }
-    for (std::size_t t = 0; t < n; ++t) {
-      const StateView one{total.max + t * group, total.sum + t * group, total.out + t * group * d};
-      PRECIS_CHECK(group <= kTileTokens, group);
-      finish_states(one, 1, group, d, config_.n_heads * d, out + t * config_.n_heads * d,
-                    log_sum_exp);
-      const std::size_t row = first_row + first_token + t;
-      if (row < observed_first_) continue;
-      for (std::size_t j = 0; j < group; ++j)
-        observed_->log_sum_exp[(head * group + j) * observed_->n_tokens + row - observed_first_] =
-            log_sum_exp[j];
-    }
-  }
+  const std::size_t n_tasks = n_finish_tasks(call.layer, call.n_tokens);
+  for (std::size_t task = call.thread; task < n_tasks; task += call.n_threads)
+    finish_task(call, task);
 }
 
 }  // namespace precis

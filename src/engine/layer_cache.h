@@ -52,6 +52,14 @@ class CacheAttention final : public AttentionOp {
   void attend(const AttentionCall& call) noexcept override;
   void finish(const AttentionCall& call) noexcept override;
 
+  // The pieces of attend() and finish(), for a caller that spreads the work of several caches over
+  // the threads itself. Pieces of one call may run on any threads at once; all pieces of attend()
+  // must have ended before the first of finish(). Call.thread and n_threads are not looked at.
+  std::size_t n_attend_tasks(std::size_t layer, std::size_t n_tokens) const;
+  void attend_task(const AttentionCall& call, std::size_t task, Scratch& scratch) noexcept;
+  std::size_t n_finish_tasks(std::size_t layer, std::size_t n_tokens) const;
+  void finish_task(const AttentionCall& call, std::size_t task) noexcept;
+
  private:
   // The lists of a layer, in order of position.
   enum Section : std::size_t { kFrozen, kPackedTail, kTail, kSections };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "engine/layer_cache.h"
 
@@ -36,6 +37,8 @@ struct Session::Impl {
   CacheAttention attention;
   std::size_t n_positions = 0;
   std::vector<float> logits;              // rows of the last call
+  std::vector<float> next_logits;         // rows of the call in progress, then swapped
+  std::vector<std::size_t> tail_sizes;    // rows before the call in progress
   std::vector<ObservedQueries> observed;  // [n_layers] between prefill and compress, else empty
   bool is_dense_prompt = false;           // prefill() done, compress() possible
   RowTypes rows;                          // of what aged in the tail
@@ -85,8 +88,15 @@ struct Session::Impl {
       tail.drop_front(tail.size() - config().window);
   }
 
+  // Before, after, and in place of a call that appends tokens.
+  void begin(std::size_t n_tokens, std::size_t n_logits);
+  void commit(std::size_t n_tokens);
+  void drop() noexcept;
+
   void throw_if_left_out() {
-    if (attention.take_cancelled()) throw Error(ErrorCode::kCancelled, "cancelled by the caller");
+    if (!attention.take_cancelled()) return;
+    const AllocationAllowed message("an error's message");
+    throw Error(ErrorCode::kCancelled, "cancelled by the caller");
   }
 
   // What happens to a layer's rows once the whole prompt went through it.
@@ -170,7 +180,6 @@ void Session::Impl::prefill(std::span<const Token> tokens, std::size_t n_observe
 
 void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
                            const CallControl& control) {
-  check_room(tokens.size());
   if (n_logits > tokens.size())
     throw Error(ErrorCode::kInvalidArgument,
                 concat("logits of ", n_logits, " tokens wanted, ", tokens.size(), " given"));
@@ -178,39 +187,64 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
   attention.set_cancel(control.cancel);
   const std::size_t n_vocab = config().n_vocab;
   const std::size_t chunk = even_chunk(tokens.size(), runner.chunk_tokens());
-  std::vector<float> wanted_rows(n_logits * n_vocab);
+  begin(tokens.size(), n_logits);
   std::size_t n_rows = 0;
-  std::vector<std::size_t> sizes;
-  for (const LayerCache& layer : layers) sizes.push_back(layer.tail.size());
+  const AllocationForbidden guard("decoding one token", tokens.size() == 1);
   try {
     for (std::size_t t = 0; t < tokens.size(); t += chunk) {
       const std::size_t m = std::min(chunk, tokens.size() - t);
       const std::size_t first_wanted = std::max(t, tokens.size() - n_logits);
       const std::size_t wanted = t + m > first_wanted ? t + m - first_wanted : 0;
       runner.run(tokens.subspan(t, m), static_cast<std::int32_t>(n_positions + t), attention,
-                 wanted, wanted_rows.data() + n_rows * n_vocab);
+                 wanted, next_logits.data() + n_rows * n_vocab);
       throw_if_left_out();
       n_rows += wanted;
-      if (control.progress)
+      if (control.progress) {
+        const AllocationAllowed callback("the caller's code");
         control.progress({static_cast<double>(t + m) / static_cast<double>(tokens.size()), t + m,
                           tokens.size()});
+      }
     }
   } catch (...) {
-    // Nothing was trimmed yet, so the tails can go back.
-    for (std::size_t il = 0; il < layers.size(); ++il)
-      layers[il].tail.truncate(std::min(sizes[il], layers[il].tail.size()));
-    attention.take_cancelled();
+    drop();
     throw;
   }
-  logits.swap(wanted_rows);
-  n_positions += tokens.size();
+  commit(tokens.size());
+}
+
+void Session::Impl::begin(std::size_t n_tokens, std::size_t n_logits) {
+  check_room(n_tokens);
+  // Both buffers keep their memory from call to call, unless a call for many rows left one that a
+  // decode of single rows would hold on to for nothing.
+  const std::size_t n = n_logits * config().n_vocab;
+  if (next_logits.capacity() > 2 * n && n_logits == 1) std::vector<float>().swap(next_logits);
+  next_logits.resize(n);
+  tail_sizes.resize(layers.size());
+  for (std::size_t il = 0; il < layers.size(); ++il) tail_sizes[il] = layers[il].tail.size();
+}
+
+void Session::Impl::commit(std::size_t n_tokens) {
+  logits.swap(next_logits);
+  n_positions += n_tokens;
   is_dense_prompt = false;
   observed.clear();
   // Dropping rows moves the rest, so it waits until half of the tail is out of sight.
   for (std::size_t il = 0; il < layers.size(); ++il)
-    if (layers[il].tail.size() >= 2 * config().window) trim_sliding(il);
+    if (layers[il].tail.size() >= 2 * config().window) {
+      const AllocationAllowed trim("once every `window` tokens a sliding layer moves its rows");
+      trim_sliding(il);
+    }
+  if (rows == RowTypes{}) return;
+  const AllocationAllowed aging("once every 32 tokens the oldest rows of the tail are packed");
   for (std::size_t il = 0; il < layers.size(); ++il)
     if (!config().is_sliding[il]) pack_aged_rows(layers[il], rows);
+}
+
+void Session::Impl::drop() noexcept {
+  // Nothing was trimmed yet, so the tails can go back.
+  for (std::size_t il = 0; il < layers.size(); ++il)
+    layers[il].tail.truncate(std::min(tail_sizes[il], layers[il].tail.size()));
+  attention.take_cancelled();
 }
 
 Session::Session(std::shared_ptr<const Engine> engine)
@@ -305,7 +339,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
 }
 
 void Session::restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen,
-                      std::size_t next_position) {
+                      std::size_t next_position, RowTypes rows) {
   Impl& impl = *impl_;
   const ModelConfig& c = impl.config();
   const auto refuse = [](const std::string& message) {
@@ -337,6 +371,7 @@ void Session::restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen,
     impl.layers[il].tail = TailRows(impl.shape(), static_cast<std::int32_t>(next_position));
   }
   impl.n_positions = next_position;
+  impl.rows = rows;
   impl.prefill_ms = 0;
   impl.compress_ms = 0;
 }
@@ -346,6 +381,12 @@ std::span<const float> Session::extend(std::span<const Token> tokens, std::size_
   impl_->extend(tokens, n_logits, control);
   return impl_->logits;
 }
+
+void Session::begin_token() { impl_->begin(1, 1); }
+CacheAttention& Session::token_attention() { return impl_->attention; }
+float* Session::token_logits() { return impl_->next_logits.data(); }
+void Session::commit_token() { impl_->commit(1); }
+void Session::drop_token() noexcept { impl_->drop(); }
 
 std::span<const float> Session::last_logits() const { return impl_->last_row(); }
 

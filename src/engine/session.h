@@ -41,6 +41,8 @@ struct CondenseRequest {
   RowTypes rows;
 };
 
+class CacheAttention;
+
 class Session {
  public:
   explicit Session(std::shared_ptr<const Engine> engine);
@@ -65,8 +67,10 @@ class Session {
   // token; the entries' own positions and their number are not bound by it. There are no logits
   // before the next extend. Throws Error(kInvalidArgument), naming the layer and both numbers, if
   // the session holds tokens, a layer is missing or too many, a shape is not the model's, or
-  // next_position is outside the model's context.
-  void restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen, std::size_t next_position);
+  // next_position is outside the model's context. rows: how later tokens are stored once they have
+  // aged.
+  void restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen, std::size_t next_position,
+               RowTypes rows = {});
 
   // Appends tokens and returns the logits of the last n_logits of them, [n_logits, n_vocab]; the
   // view is valid until the next call. On an empty session this is an ordinary token-major prefill.
@@ -100,6 +104,16 @@ class Session {
 
  private:
   std::size_t sliding_bytes() const;
+
+  // One token that goes through a graph shared with other sessions. begin_token throws as extend
+  // does and makes room for the logits; then the graph runs over token_attention() and writes
+  // token_logits() [n_vocab]; then commit_token, or drop_token to be as before begin_token.
+  friend class BatchDecoder;
+  void begin_token();
+  CacheAttention& token_attention();
+  float* token_logits();
+  void commit_token();
+  void drop_token() noexcept;
 
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "engine/batch.h"
 #include "engine/process_memory.h"
 #include "eval/bench_figures.h"
 #include "eval/statistics.h"
@@ -15,6 +16,8 @@ namespace {
 
 // The first decoded token of a fork builds the graph, so it is not timed.
 constexpr std::size_t kUntimedTokens = 1;
+// Prompts of further sessions are drawn from other seeds than every test's own tokens.
+constexpr std::uint64_t kSessionSalt = 1000;
 
 class Bench {
  public:
@@ -25,10 +28,11 @@ class Bench {
   std::vector<BenchRow> run();
 
  private:
-  // A session that read the depth, and what that cost.
+  // Sessions that read the depth, and what that cost.
   struct Base {
-    Session session;
+    std::vector<Session> sessions;
     BenchRow row;
+    RowTypes rows;
   };
 
   std::vector<Token> tokens(std::size_t n, std::uint64_t salt) const;
@@ -43,7 +47,7 @@ class Bench {
     return {engine_->model().weight_totals().step_bytes, engine_->config().kv_bytes_per_token()};
   }
   CondenseRequest request(const BenchMethod& m) const {
-    return {m.method, m.budget, options_.seed};
+    return {m.method, m.budget, options_.seed, m.rows};
   }
 
   std::shared_ptr<const Engine> engine_;
@@ -83,9 +87,9 @@ BenchRow Bench::blank(const BenchMethod& method) const {
   row.label = method.label;
   row.method = method.method.spec;
   row.keep = method.method.is_full() ? "100%" : method.budget.print();
-  row.type_k = options_.type_k;
-  row.type_v = options_.type_v;
-  row.n_sessions = options_.n_sessions;
+  row.type_k = row_type_name(method.rows.keys);
+  row.type_v = row_type_name(method.rows.values);
+  row.n_sessions = method.n_sessions;
   row.read_bandwidth_gb_s = bandwidth_.median_gb_s;
   return row;
 }
@@ -104,12 +108,6 @@ std::vector<Token> Bench::tokens(std::size_t n, std::uint64_t salt) const {
 }
 
 void Bench::check() const {
-  check_row_type(options_.type_k);
-  check_row_type(options_.type_v);
-  if (options_.n_sessions != 1)
-    throw Error(ErrorCode::kInvalidArgument, concat("batch ", options_.n_sessions,
-                                                    ": sessions cannot decode together yet, only "
-                                                    "1 is possible"));
   if (options_.methods.empty())
     throw Error(ErrorCode::kInvalidArgument, "no method is given: nothing to measure");
   if (options_.turns.repetitions == 0)
@@ -142,22 +140,27 @@ void Bench::check() const {
 Bench::Base Bench::make_base(const BenchMethod& method, std::size_t depth,
                              std::size_t n_more) const {
   const PeakMeter peak;
-  Base base{Session(engine_), blank(method)};
+  Base base{{}, blank(method), method.rows};
   base.row.n_depth = depth;
-  if (depth == 0) return base;
-  base.row.synthetic = options_.synthetic;
-  if (options_.synthetic) {
-    base.session.restore(synthetic_layers(*engine_, request(method), depth),
-                         synthetic_position(engine_->config(), n_more));
-  } else {
-    const std::vector<Token> text = tokens(depth, 0);
-    const double start = clock_();
-    base.session.condense(text, request(method));
-    base.row.ttft_ms = 1e3 * (clock_() - start);
-    base.row.compress_ms = base.session.compress_ms();
+  base.row.synthetic = depth > 0 && options_.synthetic;
+  for (std::size_t i = 0; i < method.n_sessions; ++i) {
+    Session& session = base.sessions.emplace_back(engine_);
+    if (depth == 0) continue;
+    if (options_.synthetic) {
+      CondenseRequest own = request(method);
+      own.seed += i;
+      session.restore(synthetic_layers(*engine_, own, depth),
+                      synthetic_position(engine_->config(), n_more), method.rows);
+    } else {
+      const std::vector<Token> text = tokens(depth, i == 0 ? 0 : kSessionSalt + i);
+      const double start = clock_();
+      session.condense(text, request(method));
+      base.row.ttft_ms = 1e3 * (clock_() - start);
+      base.row.compress_ms = session.compress_ms();
+    }
+    base.row.kv_bytes += session.kv_bytes();
   }
-  base.row.peak_bytes = peak.bytes();
-  base.row.kv_bytes = base.session.kv_bytes();
+  if (depth > 0) base.row.peak_bytes = peak.bytes();
   return base;
 }
 
@@ -167,6 +170,9 @@ void Bench::measure(std::vector<BenchRow> rows, const std::vector<Contender>& co
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].seconds = seconds[i];
     rows[i].ratios = paired_ratios(seconds[0], seconds[i]);
+    const double tokens = static_cast<double>(rows[i].n_sessions);
+    for (double& ratio : rows[i].ratios)
+      ratio *= tokens / static_cast<double>(rows.front().n_sessions);
   }
   add_figures(rows, step_bytes());
   rows_.insert(rows_.end(), rows.begin(), rows.end());
@@ -183,7 +189,10 @@ void Bench::test_prompt(std::size_t n_prompt) {
     std::optional<std::size_t> peak_bytes;
     std::size_t kv_bytes = 0;
   };
-  std::vector<Run> runs(options_.methods.size());
+  std::vector<BenchMethod> methods = options_.methods;
+  std::erase_if(methods, [](const BenchMethod& m) { return m.n_sessions != 1; });
+  if (methods.empty()) return;
+  std::vector<Run> runs(methods.size());
   std::vector<Contender> contenders;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
@@ -192,7 +201,7 @@ void Bench::test_prompt(std::size_t n_prompt) {
            run.peak.emplace();
            run.session.emplace(engine_);
          },
-         [&run, &text, this, i] { run.session->condense(text, request(options_.methods[i])); },
+         [&run, &text, &methods, this, i] { run.session->condense(text, request(methods[i])); },
          [&run] {
            run.peak_bytes = std::max(run.peak_bytes, run.peak->bytes());
            run.compress_ms.push_back(run.session->compress_ms());
@@ -201,7 +210,7 @@ void Bench::test_prompt(std::size_t n_prompt) {
          }});
   }
   std::vector<BenchRow> rows;
-  for (const BenchMethod& method : options_.methods) rows.push_back(blank(method));
+  for (const BenchMethod& method : methods) rows.push_back(blank(method));
   for (BenchRow& row : rows) row.n_prompt = n_prompt;
   const std::size_t first = rows_.size();
   measure(std::move(rows), contenders);
@@ -224,29 +233,43 @@ void Bench::test_extend(std::vector<Base>& bases, std::size_t n_prompt) {
   std::vector<Contender> contenders;
   std::vector<BenchRow> rows;
   for (std::size_t i = 0; i < bases.size(); ++i) {
-    contenders.push_back({[&, i] { forks[i].emplace(bases[i].session.fork()); },
+    if (bases[i].sessions.size() != 1) continue;
+    contenders.push_back({[&, i] { forks[i].emplace(bases[i].sessions[0].fork()); },
                           [&, i] { forks[i]->extend(text, 1); }, [&, i] { forks[i].reset(); }});
     rows.push_back(bases[i].row);
     rows.back().n_prompt = n_prompt;
   }
-  measure(std::move(rows), contenders);
+  if (!rows.empty()) measure(std::move(rows), contenders);
 }
 
 void Bench::test_decode(std::vector<Base>& bases, std::size_t n_gen) {
   const std::vector<Token> text = tokens(n_gen + kUntimedTokens, 2);
-  std::vector<std::optional<Session>> forks(bases.size());
+  BatchDecoder decoder(engine_);
+  std::vector<std::vector<Session>> forks(bases.size());
+  // One step of all sessions of a row; one alone decodes as it would in an answer.
+  const auto step = [&](std::vector<Session>& sessions, Token token) {
+    if (sessions.size() == 1) {
+      sessions[0].extend(std::span(&token, 1), 1);
+      return;
+    }
+    std::vector<BatchEntry> entries;
+    for (Session& session : sessions) entries.push_back({&session, token});
+    decoder.step(entries);
+  };
   std::vector<Contender> contenders;
   std::vector<BenchRow> rows;
   for (std::size_t i = 0; i < bases.size(); ++i) {
     contenders.push_back({[&, i] {
-                            forks[i].emplace(bases[i].session.fork());
-                            forks[i]->extend(std::span(text).first(kUntimedTokens), 1);
+                            for (const Session& session : bases[i].sessions)
+                              forks[i].push_back(session.fork());
+                            for (std::size_t t = 0; t < kUntimedTokens; ++t)
+                              step(forks[i], text[t]);
                           },
                           [&, i] {
                             for (std::size_t t = kUntimedTokens; t < text.size(); ++t)
-                              forks[i]->extend(std::span(text).subspan(t, 1), 1);
+                              step(forks[i], text[t]);
                           },
-                          [&, i] { forks[i].reset(); }});
+                          [&, i] { forks[i].clear(); }});
     rows.push_back(bases[i].row);
     rows.back().n_gen = n_gen;
   }
@@ -268,7 +291,8 @@ std::vector<BenchRow> Bench::run() {
     std::vector<Base> bases;
     for (const BenchMethod& method : options_.methods) {
       // Nothing was condensed yet at depth 0: all methods are the same there.
-      if (depth == 0 && !bases.empty()) break;
+      if (depth == 0 && !bases.empty() && bases.back().row.n_sessions == method.n_sessions)
+        continue;
       if (options_.progress && depth > 0)
         options_.progress(n_done_, n_tests_, concat("depth ", depth));
       bases.push_back(make_base(method, depth, n_more));
@@ -282,15 +306,6 @@ std::vector<BenchRow> Bench::run() {
 }
 
 }  // namespace
-
-void check_row_type(const std::string& name) {
-  if (name == "q8_0" || name == "q4")
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("cache type '", name, "' is not supported yet; possible: f16"));
-  if (name != "f16")
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("unknown cache type '", name, "'; possible: f16"));
-}
 
 std::vector<double> BenchRow::speeds() const {
   std::vector<double> out;

@@ -16,11 +16,13 @@
 
 namespace precis {
 
-// A method at a budget. The budget of `full` has no effect.
+// A method at a budget, in rows of some types. The budget of `full` has no effect.
 struct BenchMethod {
   Method method;
   Budget budget;
   std::string label;  // short name for people
+  RowTypes rows;
+  std::size_t n_sessions = 1;  // that decode together, each with a prompt of its own
 };
 
 struct BenchOptions {
@@ -28,10 +30,7 @@ struct BenchOptions {
   std::vector<std::size_t> answers;  // tokens of a decode test; 0 is left out
   std::vector<std::size_t> depths;   // tokens before the test
   std::vector<BenchMethod> methods;  // compared with the first of them
-  std::string type_k = "f16";
-  std::string type_v = "f16";
-  std::size_t n_sessions = 1;  // that decode together
-  bool synthetic = false;      // fill depths with random rows
+  bool synthetic = false;            // fill depths with random rows
   std::uint64_t seed = 0;
   std::vector<Token> text;  // prompts are its beginning; empty: random tokens
   TurnOptions turns;        // its progress is per test
@@ -52,7 +51,7 @@ struct BenchRow {
   std::size_t n_sessions = 1;
   bool synthetic = false;
   std::vector<double> seconds;
-  std::vector<double> ratios;  // speed over the first row of the same test, by repetition
+  std::vector<double> ratios;  // tokens a second over the first row of the same test, by repetition
 
   std::size_t kv_bytes = 0;  // live cache at the depth, or after the prompt
   std::optional<double> gb_per_s;
@@ -72,13 +71,10 @@ struct BenchRow {
 };
 
 // Throws Error(kInvalidArgument) for sizes that do not fit the model's context (both numbers),
-// types or batches that are not supported, an empty list of methods or of tests, a text that is too
+// row types that do not fit its head size, an empty list of methods or of tests, a text that is too
 // short.
 std::vector<BenchRow> run_bench(const std::shared_ptr<const Engine>& engine,
                                 const BenchOptions& options, const ReadBandwidth& bandwidth,
                                 const Clock& clock);
-
-// One of the types that rows of a cache may have. Throws Error(kInvalidArgument).
-void check_row_type(const std::string& name);
 
 }  // namespace precis

@@ -13,7 +13,7 @@ bool is_full(const BenchRow& row) { return row.method == "full"; }
 
 double live_bytes(const BenchRow& row, const StepBytes& bytes) {
   return static_cast<double>(row.kv_bytes) +
-         static_cast<double>(bytes.per_token) * static_cast<double>(row.n_gen) / 2;
+         static_cast<double>(bytes.per_token) * static_cast<double>(row.n_gen * row.n_sessions) / 2;
 }
 
 double read_bytes(const BenchRow& row, const StepBytes& bytes) {
@@ -22,7 +22,8 @@ double read_bytes(const BenchRow& row, const StepBytes& bytes) {
 
 const BenchRow* find_full(std::span<const BenchRow> rows, const BenchRow& like) {
   for (const BenchRow& row : rows)
-    if (is_full(row) && row.test_name() == like.test_name() && row.synthetic == like.synthetic)
+    if (is_full(row) && row.test_name() == like.test_name() && row.synthetic == like.synthetic &&
+        row.n_sessions == like.n_sessions)
       return &row;
   return nullptr;
 }
@@ -30,7 +31,9 @@ const BenchRow* find_full(std::span<const BenchRow> rows, const BenchRow& like) 
 std::vector<CostSample> compress_samples(std::span<const BenchRow> rows, const BenchRow& like) {
   std::vector<CostSample> samples;
   for (const BenchRow& row : rows) {
-    if (row.method != like.method || row.keep != like.keep || !row.compress_ms) continue;
+    if (row.method != like.method || row.keep != like.keep || row.type_k != like.type_k ||
+        row.type_v != like.type_v || !row.compress_ms)
+      continue;
     const std::size_t n = row.n_depth > 0 ? row.n_depth : row.n_prompt;
     samples.push_back({static_cast<double>(n), *row.compress_ms / 1e3});
   }
@@ -56,12 +59,14 @@ void add_figures(std::span<BenchRow> rows, const StepBytes& bytes) {
 void add_break_even(std::span<BenchRow> rows, const StepBytes& bytes) {
   std::vector<CostSample> steps;
   for (const BenchRow& row : rows)
-    if (row.n_gen > 0)
+    if (row.n_gen > 0 && row.n_sessions == 1)
       steps.push_back(
           {live_bytes(row, bytes), median_of(row.seconds) / static_cast<double>(row.n_gen)});
   for (BenchRow& row : rows) {
     const BenchRow* full = find_full(rows, row);
-    if (row.n_gen == 0 || row.n_depth == 0 || is_full(row) || full == nullptr) continue;
+    if (row.n_gen == 0 || row.n_depth == 0 || row.n_sessions != 1 || is_full(row) ||
+        full == nullptr)
+      continue;
     const std::vector<CostSample> compress = compress_samples(rows, row);
     const auto depth = static_cast<double>(row.n_depth);
     const BreakEvenResult found =

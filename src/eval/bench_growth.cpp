@@ -90,11 +90,12 @@ void GrowthRun::measure_entries(std::size_t n_entries) {
   CondenseRequest whole;  // no stages: keeps every entry
   whole.method.spec = "full";
   whole.seed = options_.condense.seed;
+  whole.rows = options_.condense.rows;
   release_free_memory();
   const std::size_t before = resident_bytes();
   Session base(engine_);
   base.restore(synthetic_layers(*engine_, whole, n_entries, n_distinct),
-               synthetic_position(c, options_.n_gen + 1));
+               synthetic_position(c, options_.n_gen + 1), whole.rows);
   release_free_memory();
   const std::size_t after = resident_bytes();
   const std::vector<Token> text = tokens(options_.n_gen + 1);
@@ -114,9 +115,9 @@ void GrowthRun::measure_entries(std::size_t n_entries) {
                          n_distinct});
   if (before == 0 || after <= before) return;
   const std::size_t n_layers = n_distinct > 0 ? n_distinct : engine_->compressible_indices().size();
-  const std::size_t row_bytes = c.n_kv_heads * c.head_dim * 2 * sizeof(Half);
+  const std::size_t head_bytes = row_bytes(whole.rows, c.head_dim, n_entries);
   out_.points.push_back({"memory", n_entries, static_cast<double>(after - before),
-                         static_cast<double>(n_layers * n_entries * row_bytes), n_distinct});
+                         static_cast<double>(n_layers * c.n_kv_heads * head_bytes), n_distinct});
 }
 
 void GrowthRun::measure_prompt(std::size_t n_prompt) {

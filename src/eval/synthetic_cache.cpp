@@ -16,23 +16,27 @@ class RandomRows {
  public:
   explicit RandomRows(std::uint64_t seed) : draw_(seed), table_(kTableSize) {
     std::normal_distribution<float> normal;
-    for (Half& h : table_) h = to_half(normal(draw_));
+    for (float& x : table_) x = normal(draw_);
   }
 
-  void fill(std::vector<Half>& rows, std::size_t n, std::size_t width) {
-    rows.clear();
-    rows.reserve(n * width);
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto* from = table_.data() + draw_() % (kTableSize - width);
-      rows.insert(rows.end(), from, from + width);
+  PackedList list(std::size_t n, std::size_t width, const RowTypes& types) {
+    PackedList rows(types, width);
+    rows.reserve(n);
+    // Whole groups are windows too.
+    const std::size_t group = kGroupEntries * width;
+    for (std::size_t i = 0; i < n; i += kGroupEntries) {
+      const float* keys = table_.data() + draw_() % (kTableSize - group);
+      const float* values = table_.data() + draw_() % (kTableSize - group);
+      rows.append(keys, values, std::min(kGroupEntries, n - i));
     }
+    return rows;
   }
   // In (0, 1): biases are logarithms of mass ratios, above 0 and rarely above 1.
   float bias() { return 0.5f * std::generate_canonical<float, 24>(draw_) + 1e-3f; }
 
  private:
   std::mt19937_64 draw_;
-  std::vector<Half> table_;
+  std::vector<float> table_;
 };
 
 }  // namespace
@@ -43,7 +47,7 @@ Condenser condenser_for(const Engine& engine, const CondenseRequest& request,
   const std::vector<LayerShape> shapes = engine.compressible_layers();
   const std::size_t window_rows = (c.n_layers - shapes.size()) * std::min(n_tokens, c.window);
   return Condenser(request.method, request.budget, shapes, n_tokens, request.seed,
-                   window_rows * c.kv_bytes_per_token() / c.n_layers);
+                   window_rows * c.kv_bytes_per_token() / c.n_layers, request.rows);
 }
 
 std::vector<std::shared_ptr<const FrozenLayer>> synthetic_layers(const Engine& engine,
@@ -69,8 +73,7 @@ std::vector<std::shared_ptr<const FrozenLayer>> synthetic_layers(const Engine& e
     }
     std::vector<FrozenLayer::Head> heads(c.n_kv_heads);
     for (FrozenLayer::Head& head : heads) {
-      random.fill(head.keys, n_entries, c.head_dim);
-      random.fill(head.values, n_entries, c.head_dim);
+      head.rows = random.list(n_entries, c.head_dim, request.rows);
       for (std::size_t e = 0; e < n_entries && !whole; ++e) {
         head.positions.push_back(static_cast<std::int32_t>(e * n_tokens / n_entries));
         if (biased) head.bias.push_back(random.bias());

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "model/ggml_backend.h"
 #include "model/ggml_log.h"
@@ -138,6 +139,7 @@ void Backend::Impl::compute(ggml_cgraph* graph, const CancelFlag* cancel) {
       backend.get(), cancel == nullptr ? nullptr : static_cast<ggml_abort_callback>(raised),
       const_cast<CancelFlag*>(cancel));
   const ggml_status status = ggml_backend_graph_compute(backend.get(), graph);
+  const AllocationAllowed message("an error's message");
   if (status == GGML_STATUS_ABORTED) throw_if_cancelled(cancel);
   // A cancelled attention node leaves garbage behind even when it was the graph's last node.
   if (status == GGML_STATUS_SUCCESS) throw_if_cancelled(cancel);

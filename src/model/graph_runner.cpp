@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/allocation_guard.h"
 #include "base/error.h"
 #include "model/layer_graph.h"
 #include "model/model.h"
@@ -23,6 +26,7 @@ struct BuiltGraph {
   ggml_tensor* output = nullptr;
   std::size_t n_tokens = 0;
   std::size_t n_logits = 0;
+  std::unique_ptr<ColumnNodes> columns;  // of run_each's graphs
 };
 
 struct GraphRunner::Impl {
@@ -31,6 +35,9 @@ struct GraphRunner::Impl {
   ggml_gallocr_ptr allocator;         // prefill graphs of any shape
   ggml_gallocr_ptr decode_allocator;  // the kept one-token graph
   BuiltGraph decode;
+  ggml_gallocr_ptr each_allocator;  // one memory for all kept graphs of run_each
+  std::vector<BuiltGraph> each;     // [n]: of n tokens, or empty
+  std::optional<ColumnNodes::Formats> formats;
   AttentionOp* attention = nullptr;
   std::vector<AttentionNode> nodes;
   const CancelFlag* cancel = nullptr;
@@ -40,6 +47,7 @@ struct GraphRunner::Impl {
         backend(b),
         allocator(ggml_gallocr_new(b.impl().plain_buffer_type())),
         decode_allocator(ggml_gallocr_new(b.impl().plain_buffer_type())),
+        each_allocator(ggml_gallocr_new(b.impl().plain_buffer_type())),
         nodes(model->config().n_layers) {
     for (std::size_t il = 0; il < nodes.size(); ++il) nodes[il] = {&attention, il};
   }
@@ -88,11 +96,13 @@ struct GraphRunner::Impl {
             concat("token ", t, " is outside the model's vocabulary of ", model->config().n_vocab));
   }
 
-  BuiltGraph build_all(std::size_t n_tokens, std::size_t n_logits, ggml_gallocr_t gallocr) {
+  BuiltGraph build_all(std::size_t n_tokens, std::size_t n_logits, ggml_gallocr_t gallocr,
+                       std::unique_ptr<ColumnNodes> columns = nullptr) {
     const ModelConfig& c = model->config();
     BuiltGraph g = begin(c.n_layers + 1, n_tokens);
     g.n_logits = n_logits;
-    const LayerGraph layers(g.context.get(), c, model->weights());
+    const LayerGraph layers(g.context.get(), c, model->weights(), columns.get());
+    g.columns = std::move(columns);
     g.ids = input(g, GGML_TYPE_I32, 1);
     g.positions = input(g, GGML_TYPE_I32, 1);
     ggml_tensor* x = layers.build_embedding(g.ids);
@@ -106,6 +116,27 @@ struct GraphRunner::Impl {
     }
     finish(g, x, gallocr);
     return g;
+  }
+
+  // The kept graph of n tokens of different texts. All of them lie in one memory, as only one runs
+  // at a time; when it grows it moves, and the graphs in it have to be built again.
+  const BuiltGraph& graph_of_each(std::size_t n) {
+    if (n < each.size() && each[n].graph != nullptr) return each[n];
+    const AllocationAllowed once("the graph of a number of tokens is built once");
+    if (n >= each.size()) each.resize(n + 1);
+    if (!formats) formats = ColumnNodes::find_formats(backend.impl());
+    const std::size_t before = ggml_gallocr_get_buffer_size(each_allocator.get(), 0);
+    try {
+      BuiltGraph built =
+          build_all(n, n, each_allocator.get(), std::make_unique<ColumnNodes>(*formats));
+      if (ggml_gallocr_get_buffer_size(each_allocator.get(), 0) != before)
+        for (BuiltGraph& old : each) old = {};
+      each[n] = std::move(built);
+    } catch (...) {
+      for (BuiltGraph& old : each) old = {};
+      throw;
+    }
+    return each[n];
   }
 
   void run_built(const BuiltGraph& g, std::span<const std::int32_t> tokens, std::int32_t first,
@@ -179,13 +210,34 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
   impl.attention = &attention;
   if (tokens.size() == 1 && n_logits == 1) {
     // The decode graph does not depend on the cache's size, so it is built once per session.
-    if (impl.decode.graph == nullptr)
+    if (impl.decode.graph == nullptr) {
+      const AllocationAllowed once("the decode graph is built once");
       impl.decode = impl.build_all(1, 1, impl.decode_allocator.get());
+    }
     impl.run_built(impl.decode, tokens, first_position, logits);
     return;
   }
   const BuiltGraph g = impl.build_all(tokens.size(), n_logits, impl.allocator.get());
   impl.run_built(g, tokens, first_position, logits);
+}
+
+void GraphRunner::run_each(std::span<const std::int32_t> tokens,
+                           std::span<const std::int32_t> positions, AttentionOp& attention,
+                           std::span<float* const> logits) {
+  Impl& impl = *impl_;
+  const std::size_t n = tokens.size();
+  PRECIS_CHECK(n > 0 && positions.size() == n && logits.size() == n, n);
+  impl.check_tokens(tokens);
+  attention.prepare(0, impl.model->config().n_layers, n);
+  impl.attention = &attention;
+  const BuiltGraph& g = impl.graph_of_each(n);
+  std::memcpy(g.ids->data, tokens.data(), tokens.size_bytes());
+  std::memcpy(g.positions->data, positions.data(), positions.size_bytes());
+  g.columns->start();
+  impl.backend.impl().compute(g.graph, impl.cancel);
+  const auto* rows = static_cast<const float*>(g.output->data);
+  const std::size_t width = impl.model->config().n_vocab;
+  for (std::size_t i = 0; i < n; ++i) std::copy_n(rows + i * width, width, logits[i]);
 }
 
 std::size_t GraphRunner::chunk_tokens() const {

@@ -53,7 +53,26 @@ ggml_tensor* LayerGraph::add_bias(ggml_tensor* x, ggml_tensor* bias) const {
 }
 
 ggml_tensor* LayerGraph::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) const {
-  return add_bias(weights_.matmul.build(context_, {&weight, 1}, x)[0], bias);
+  return add_bias(multiply({&weight, 1}, x)[0], bias);
+}
+
+std::vector<ggml_tensor*> LayerGraph::multiply(std::span<ggml_tensor* const> weights,
+                                               ggml_tensor* x) const {
+  if (columns_ == nullptr || x->ne[1] == 1) return weights_.matmul.build(context_, weights, x);
+  std::vector<ggml_tensor*> products;
+  for (ggml_tensor* weight : weights) {
+    ggml_tensor* y = columns_->multiply(context_, weight, x);
+    if (y == nullptr) {
+      // ggml picks other kernels from 2, 4 and 8 columns on (llamafile, repacked, tiled), by the
+      // length of dimension 1. With the tokens in dimension 2 it takes the kernel for one column,
+      // and still walks 16 weight rows by 16 tokens at a time.
+      ggml_tensor* each = ggml_reshape_3d(context_, x, x->ne[0], 1, x->ne[1]);
+      y = ggml_mul_mat(context_, weight, each);
+      y = ggml_reshape_2d(context_, y, y->ne[0], y->ne[2]);
+    }
+    products.push_back(y);
+  }
+  return products;
 }
 
 // Of [width, n_tokens] or [n_tokens]; contiguous.
@@ -98,11 +117,11 @@ LayerGraph::Projections LayerGraph::project(ggml_tensor* x, std::int64_t n_queri
     p = project_fused(x, n_queries, w);
   } else if (n_queries == x->ne[1]) {
     ggml_tensor* const weights[] = {w.q, w.k, w.v};
-    const auto y = weights_.matmul.build(context_, weights, x);
+    const auto y = multiply(weights, x);
     p = {y[0], y[1], y[2]};
   } else {
     ggml_tensor* const weights[] = {w.k, w.v};
-    const auto y = weights_.matmul.build(context_, weights, x);
+    const auto y = multiply(weights, x);
     p = {nullptr, y[0], y[1]};
     if (n_queries > 0) p.q = linear(w.q, nullptr, last_columns(x, n_queries));
   }
@@ -143,7 +162,7 @@ ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions, std::
 
 ggml_tensor* LayerGraph::feed_forward(ggml_tensor* x, const LayerWeights& w) const {
   ggml_tensor* const weights[] = {w.gate, w.up};
-  const auto y = weights_.matmul.build(context_, weights, x);
+  const auto y = multiply(weights, x);
   ggml_tensor* gate = add_bias(y[0], w.gate_bias);
   ggml_tensor* up = add_bias(y[1], w.up_bias);
   ggml_tensor* h = config_.activation == FfnActivation::kGelu

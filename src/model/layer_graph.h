@@ -2,7 +2,11 @@
 // folders.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "model/attention_op.h"
+#include "model/column_nodes.h"
 #include "model/config.h"
 #include "model/ggml_backend.h"
 #include "model/weights.h"
@@ -17,8 +21,12 @@ struct AttentionNode {
 
 class LayerGraph {
  public:
-  LayerGraph(ggml_context* context, const ModelConfig& config, const Weights& weights)
-      : context_(context), config_(config), weights_(weights) {}
+  // columns: nullptr to multiply several tokens the fastest way, in which sums may round
+  // differently for each number of tokens. Otherwise every token gets the bits that it gets by
+  // itself, whoever else is there; the weights are still read once for all.
+  LayerGraph(ggml_context* context, const ModelConfig& config, const Weights& weights,
+             ColumnNodes* columns = nullptr)
+      : context_(context), config_(config), weights_(weights), columns_(columns) {}
 
   // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_outputs]: the last n_outputs
   // tokens. With 0 of them the result is the node that stores keys and values.
@@ -31,6 +39,8 @@ class LayerGraph {
 
  private:
   ggml_tensor* norm(ggml_tensor* x, ggml_tensor* weight) const;
+  // Products of several matrices with the same x.
+  std::vector<ggml_tensor*> multiply(std::span<ggml_tensor* const> weights, ggml_tensor* x) const;
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) const;
   ggml_tensor* rope(ggml_tensor* x, ggml_tensor* positions, std::size_t layer) const;
   // Queries, keys, values of one layer, before norms and RoPE; q for the last tokens only.
@@ -50,6 +60,7 @@ class LayerGraph {
   ggml_context* context_;
   const ModelConfig& config_;
   const Weights& weights_;
+  ColumnNodes* columns_;
 };
 
 }  // namespace precis

@@ -86,6 +86,13 @@ class GraphRunner {
   void run(std::span<const std::int32_t> tokens, std::int32_t first_position,
            AttentionOp& attention, std::size_t n_logits, float* logits);
 
+  // One token of each of n texts that know nothing of each other: token i at position i, logits of
+  // token i to logits[i] [n_vocab]. Every token gets the bits that run() gives it alone. The
+  // attention's prepare() is called with n tokens: one for each text, in this order. The graph of
+  // each n is built once and kept.
+  void run_each(std::span<const std::int32_t> tokens, std::span<const std::int32_t> positions,
+                AttentionOp& attention, std::span<float* const> logits);
+
   // Most tokens that one graph should take: bounded so that one node stays well below 200 ms.
   std::size_t chunk_tokens() const;
 

@@ -202,7 +202,7 @@ class Errors(unittest.TestCase):
         self.refused(["-o", "xml"], "xml", "jsonl")
         self.refused(["-ctk", "q8_0"], "q8_0", "f16")
         self.refused(["-ctv", "f17"], "f17", "f16")
-        self.refused(["-b", "2"], "batch 2")
+        self.refused(["-b", "65"], "65", "64")
         self.refused(["-r", "0"], "0")
         self.refused(["--method", "selkw"], "selkv")
         self.refused(["--keep", "0%"], "0%")

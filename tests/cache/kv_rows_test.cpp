@@ -1,11 +1,11 @@
 #include "cache/kv_rows.h"
-#include "support/head_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <utility>
 
+#include "support/head_rows.h"
 
 namespace precis {
 namespace {

@@ -27,8 +27,10 @@ std::shared_ptr<const Engine> load(const char* name) {
 // A layer of another shape, or of more rows than the model's context.
 std::shared_ptr<const FrozenLayer> layer_of(KvShape shape, std::size_t n) {
   std::vector<FrozenLayer::Head> heads(shape.n_kv_heads);
-  for (FrozenLayer::Head& head : heads)
-    head.keys = head.values = std::vector<Half>(n * shape.head_dim, to_half(0.25f));
+  for (FrozenLayer::Head& head : heads) {
+    const std::vector<Half> rows(n * shape.head_dim, to_half(0.25f));
+    head.rows = PackedList::from_rows({}, shape.head_dim, {rows.data(), rows.data(), nullptr, n});
+  }
   return std::make_shared<const FrozenLayer>(shape, std::move(heads));
 }
 
