@@ -132,7 +132,9 @@ TEST(BenchRowTypes, RowsOfAllTypesAreMeasuredInTurns) {
     ASSERT_EQ(rows.size(), 3u);
     // 64 channels: 128 bytes a row in f16, 68 in q8_0, 40 in q4.
     EXPECT_EQ(rows[1].kv_bytes, rows[0].kv_bytes / 128 * 68);
-    EXPECT_EQ(rows[2].kv_bytes, rows[0].kv_bytes / 128 * 40);
+    // Read for real, a layer's keys may have to be finer.
+    EXPECT_GE(rows[2].kv_bytes, rows[0].kv_bytes / 128 * 40);
+    EXPECT_LE(rows[2].kv_bytes, rows[0].kv_bytes / 128 * (synthetic ? 40 : 68));
     EXPECT_EQ(rows[1].type_k, "q8_0");
     EXPECT_EQ(rows[2].type_v, "q4");
   }
