@@ -2,19 +2,27 @@
 // share of the read bandwidth for each head shape and row type, and entries a second against f16.
 // Every turn measures the probe and all types once, so drift hits all alike; medians are printed.
 //
-//   attention_bench [entries per head = 100000] [threads = all] [turns = 9]
+//   attention_bench [entries per head = 100000] [threads = all] [turns = 9] [avx2]
+//
+// avx2: without AVX-512 where the machine has it.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "cache/packed_list.h"
 #include "eval/read_bandwidth.h"
 #include "eval/statistics.h"
 #include "eval/turns.h"
+#include "kernels/simd_targets.h"
 #include "model/backend.h"
+
+// After simd_targets.h.
+#include "hwy/highway.h"
 
 namespace {
 
@@ -154,6 +162,7 @@ int main(int argc, char** argv) {
   const auto argument = [&](int i, std::size_t value) {
     return argc > i ? std::strtoul(argv[i], nullptr, 10) : value;
   };
+  if (argc > 4) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
   try {
     run(argument(1, 100000), argument(2, 0), argument(3, 9));
     return 0;
