@@ -39,8 +39,8 @@ AllocationForbidden::AllocationForbidden(const char* where, bool active) : befor
 }
 AllocationForbidden::~AllocationForbidden() { forbidden_in = before_; }
 
-AllocationAllowed::AllocationAllowed(const char*) : before_(forbidden_in) {
-  forbidden_in = nullptr;
+AllocationAllowed::AllocationAllowed(const char*, bool active) : before_(forbidden_in) {
+  if (active) forbidden_in = nullptr;
 }
 AllocationAllowed::~AllocationAllowed() { forbidden_in = before_; }
 

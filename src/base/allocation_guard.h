@@ -23,8 +23,8 @@ class AllocationForbidden {
 
 class AllocationAllowed {
  public:
-  // why: for the reader.
-  explicit AllocationAllowed(const char* why);
+  // why: for the reader. Does nothing if not `active`.
+  explicit AllocationAllowed(const char* why, bool active = true);
   ~AllocationAllowed();
   AllocationAllowed(const AllocationAllowed&) = delete;
 
@@ -42,7 +42,7 @@ class AllocationForbidden {
 
 class AllocationAllowed {
  public:
-  explicit AllocationAllowed(const char*) {}
+  explicit AllocationAllowed(const char*, bool = true) {}
   ~AllocationAllowed() {}
 };
 

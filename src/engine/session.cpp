@@ -189,7 +189,7 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
   const std::size_t chunk = even_chunk(tokens.size(), runner.chunk_tokens());
   begin(tokens.size(), n_logits);
   std::size_t n_rows = 0;
-  const AllocationForbidden guard("decoding one token", tokens.size() == 1);
+  const AllocationForbidden guard("decoding one token", tokens.size() == 1 && n_logits == 1);
   try {
     for (std::size_t t = 0; t < tokens.size(); t += chunk) {
       const std::size_t m = std::min(chunk, tokens.size() - t);

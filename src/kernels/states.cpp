@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/allocation_guard.h"
 #include "kernels/attention.h"
 
 namespace precis {
@@ -17,7 +18,10 @@ float* Scratch::floats(std::size_t n) {
   constexpr std::size_t kAlignment = 64;
   constexpr std::size_t kSlack = kAlignment / sizeof(float);
   // No resize: it would copy contents that nobody needs.
-  if (storage_.size() < n + kSlack) storage_ = std::vector<float>(n + kSlack);
+  if (storage_.size() < n + kSlack) {
+    const AllocationAllowed growth("scratch grows to the largest call and stays");
+    storage_ = std::vector<float>(n + kSlack);
+  }
   const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
   const std::size_t skip = (kAlignment - address % kAlignment) % kAlignment;
   return storage_.data() + skip / sizeof(float);

@@ -26,6 +26,7 @@ struct BuiltGraph {
   ggml_tensor* output = nullptr;
   std::size_t n_tokens = 0;
   std::size_t n_logits = 0;
+  bool has_run = false;
   std::unique_ptr<ColumnNodes> columns;  // of run_each's graphs
 };
 
@@ -120,7 +121,7 @@ struct GraphRunner::Impl {
 
   // The kept graph of n tokens of different texts. All of them lie in one memory, as only one runs
   // at a time; when it grows it moves, and the graphs in it have to be built again.
-  const BuiltGraph& graph_of_each(std::size_t n) {
+  BuiltGraph& graph_of_each(std::size_t n) {
     if (n < each.size() && each[n].graph != nullptr) return each[n];
     const AllocationAllowed once("the graph of a number of tokens is built once");
     if (n >= each.size()) each.resize(n + 1);
@@ -210,10 +211,10 @@ void GraphRunner::run(std::span<const std::int32_t> tokens, std::int32_t first_p
   impl.attention = &attention;
   if (tokens.size() == 1 && n_logits == 1) {
     // The decode graph does not depend on the cache's size, so it is built once per session.
-    if (impl.decode.graph == nullptr) {
-      const AllocationAllowed once("the decode graph is built once");
+    const AllocationAllowed once("a graph's first run makes room for it, in ggml too",
+                                 impl.decode.graph == nullptr);
+    if (impl.decode.graph == nullptr)
       impl.decode = impl.build_all(1, 1, impl.decode_allocator.get());
-    }
     impl.run_built(impl.decode, tokens, first_position, logits);
     return;
   }
@@ -230,7 +231,9 @@ void GraphRunner::run_each(std::span<const std::int32_t> tokens,
   impl.check_tokens(tokens);
   attention.prepare(0, impl.model->config().n_layers, n);
   impl.attention = &attention;
-  const BuiltGraph& g = impl.graph_of_each(n);
+  BuiltGraph& g = impl.graph_of_each(n);
+  const AllocationAllowed once("a graph's first run makes room for it, in ggml too", !g.has_run);
+  g.has_run = true;
   std::memcpy(g.ids->data, tokens.data(), tokens.size_bytes());
   std::memcpy(g.positions->data, positions.data(), positions.size_bytes());
   g.columns->start();

@@ -29,11 +29,26 @@ TEST(AllocationGuard, AbortsOnlyWhereForbidden) {
           "allocation of 4 bytes in the inner loop");
       allocate();
     }
-    EXPECT_DEATH(allocate(), "allocation of 4 bytes in the loop");
-    const AllocationForbidden off("nothing", false);
-    EXPECT_DEATH(allocate(), "in the loop");
   }
   allocate();
+}
+
+// The macro itself allocates, so guards live inside the statement.
+TEST(AllocationGuard, NamesTheInnermostForbiddenScope) {
+  EXPECT_DEATH(
+      {
+        const AllocationForbidden guard("the loop");
+        allocate();
+      },
+      "allocation of 4 bytes in the loop");
+  EXPECT_DEATH(
+      {
+        const AllocationForbidden guard("the loop");
+        const AllocationForbidden off("nothing", false);
+        const AllocationAllowed not_allowed("nothing", false);
+        allocate();
+      },
+      "in the loop");
 }
 #else
 TEST(AllocationGuard, IsNothingInOtherBuilds) {
