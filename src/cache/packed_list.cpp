@@ -61,8 +61,8 @@ void PackedList::append(const Half* keys, const Half* values, std::size_t n) {
 }
 
 void PackedList::truncate(std::size_t n) {
-  if (n == size_) return;
-  PRECIS_CHECK(n < size_ && n % kGroupEntries == 0, n, " of ", size_);
+  PRECIS_CHECK(n == size_ || (n < size_ && n % kGroupEntries == 0), n, " of ", size_);
+  // Even if n is size(): an append that ran out of memory may have left longer buffers.
   keys_.resize(key_bytes(types_.keys, head_dim_, n));
   values_.resize(value_bytes(types_.values, head_dim_, n));
   size_ = n;

@@ -44,10 +44,10 @@ void pack_aged_rows(LayerCache& cache, const RowTypes& types) {
   if (types == RowTypes{} || cache.tail.size() < 2 * kGroupEntries) return;
   const std::size_t n = (cache.tail.size() / kGroupEntries - 1) * kGroupEntries;
   const KvShape& shape = cache.tail.shape();
-  if (cache.packed_tail.empty())
-    cache.packed_tail.assign(shape.n_kv_heads, PackedList(types, shape.head_dim));
   const std::size_t before = cache.packed_size();
   try {
+    if (cache.packed_tail.empty())
+      cache.packed_tail.assign(shape.n_kv_heads, PackedList(types, shape.head_dim));
     for (std::size_t h = 0; h < shape.n_kv_heads; ++h) {
       const EntryView rows = cache.tail.head(h);
       cache.packed_tail[h].append(rows.keys, rows.values, n);
@@ -85,7 +85,7 @@ CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_to
 
 void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer,
                              std::size_t n_tokens) {
-  const AllocationAllowed growth("tails grow by half; states by a slice of 1024 entries");
+  const AllocationAllowed growth("tails grow by half, states with the number of slices");
   std::size_t n_states = 0;
   for (std::size_t il = first_layer; il < last_layer; ++il) {
     layers_[il].tail.grow(n_tokens);
