@@ -2,9 +2,10 @@
 
 #ifdef PRECIS_ALLOCATION_GUARD
 
-#include <cstdio>
 #include <cstdlib>
 #include <new>
+
+#include "base/error.h"
 
 namespace precis {
 namespace {
@@ -14,9 +15,9 @@ thread_local const char* forbidden_in = nullptr;
 void check(std::size_t size) {
   if (forbidden_in == nullptr) return;
   const char* where = forbidden_in;
-  forbidden_in = nullptr;  // printing may allocate
-  std::fprintf(stderr, "allocation of %zu bytes in %s, which must not allocate\n", size, where);
-  std::abort();
+  forbidden_in = nullptr;  // the message below may allocate
+  PRECIS_CHECK(where == nullptr, "allocation of ", size, " bytes in ", where,
+               ", which must not allocate");
 }
 
 void* allocate(std::size_t size) {
