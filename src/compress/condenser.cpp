@@ -127,9 +127,9 @@ Condenser::Condenser(Method method, Budget budget, std::vector<LayerShape> layer
   if (keeps_everything_)
     entries_per_head_ = n_tokens;
   else
-    queries_needed_ = method_.queries_needed(n_tokens);
+    observation_ = method_.observation(n_tokens);
   if (rows.keys != RowType::kF16)
-    queries_needed_ = std::max(queries_needed_, std::min(kTrialQueries, n_tokens));
+    observation_.n_queries = std::max(observation_.n_queries, std::min(kTrialQueries, n_tokens));
 }
 
 void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
@@ -256,9 +256,10 @@ std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& d
                                             const CancelFlag* cancel) const {
   const LayerShape& shape = layers_[layer];
   const std::size_t n_kv_heads = shape.kv.n_kv_heads;
-  if (queries_needed_ > 0) {
-    PRECIS_CHECK(observed.n_tokens >= queries_needed_ && observed.n_tokens <= n_tokens_,
-                 observed.n_tokens, " captured, needed ", queries_needed_, ", prompt ", n_tokens_);
+  if (!observation_.none()) {
+    PRECIS_CHECK(observed.serves(observation_, n_tokens_) && observed.n_tokens <= n_tokens_,
+                 observed.n_tokens, " queries and blocks of ", observed.block, " captured, needed ",
+                 observation_.n_queries, " and ", observation_.block, ", prompt ", n_tokens_);
     PRECIS_CHECK(observed.n_heads == n_kv_heads * shape.group, observed.n_heads, " vs ", n_kv_heads,
                  " * ", shape.group);
     PRECIS_CHECK(observed.head_dim == shape.kv.head_dim, observed.head_dim, " vs ",
@@ -268,6 +269,8 @@ std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& d
                      observed.queries.size() == n_rows * observed.head_dim,
                  observed.log_sum_exp.size(), " and ", observed.queries.size(), " for ", n_rows,
                  " rows");
+    PRECIS_CHECK(observed.block_attention.size() == n_kv_heads * n_tokens_ * observed.block,
+                 observed.block_attention.size(), " for blocks of ", observed.block);
   }
   std::vector<HeadView> heads(n_kv_heads);
   for (std::size_t h = 0; h < n_kv_heads; ++h) {
@@ -283,11 +286,14 @@ std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& d
     head.group = shape.group;
     head.seed = mix(mix(seed_, layer), h);
     head.cancel = cancel;
-    if (queries_needed_ == 0) continue;
+    if (observation_.none()) continue;
     head.n_queries = observed.n_tokens;
     head.queries =
         observed.queries.data() + h * shape.group * observed.n_tokens * observed.head_dim;
     head.log_sum_exp = observed.log_sum_exp.data() + h * shape.group * observed.n_tokens;
+    head.observed_block = observed.block;
+    head.observed_block_attention =
+        observed.block_attention.data() + h * n_tokens_ * observed.block;
   }
   return heads;
 }

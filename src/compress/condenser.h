@@ -39,14 +39,14 @@ class Condenser {
             std::uint64_t seed, std::size_t fixed_bytes = 0, RowTypes rows = {});
 
   bool keeps_everything() const { return keeps_everything_; }
-  // How many of the prompt's last queries every layer must capture.
-  std::size_t queries_needed() const { return queries_needed_; }
+  // What the prefill must keep of every layer.
+  const Observation& observation() const { return observation_; }
   // m: entries per KV head on average.
   std::size_t entries_per_head() const { return entries_per_head_; }
 
   // `layer` counts compressible layers from 0. REQUIRES: dense.size() == n_tokens and observed
-  // holds the last queries_needed() tokens or more. Throws Error(kCancelled) when the flag is
-  // raised: the condenser is then spent.
+  // serves observation(). Throws Error(kCancelled) when the flag is raised: the condenser is then
+  // spent.
   FrozenLayer condense_layer(std::size_t layer, const TailRows& dense,
                              const ObservedQueries& observed, Executor& executor,
                              const CancelFlag* cancel = nullptr);
@@ -78,7 +78,7 @@ class Condenser {
   std::uint64_t seed_;
   RowTypes rows_;
   bool keeps_everything_ = false;
-  std::size_t queries_needed_ = 0;
+  Observation observation_;
   std::size_t entries_per_head_ = 0;
   std::size_t allowed_bytes_ = 0;  // of the listed layers
   std::size_t next_layer_ = 0;

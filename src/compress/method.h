@@ -40,8 +40,8 @@ struct Method {
   std::shared_ptr<const Compensator> compensator;  // may be nullptr; needs a merger
 
   bool is_full() const { return scorer == nullptr; }
-  // Most queries of the prompt's end that any stage reads.
-  std::size_t queries_needed(std::size_t n_tokens) const;
+  // What the stages read of a prompt of n_tokens tokens, all together.
+  Observation observation(std::size_t n_tokens) const;
 };
 
 class Registry {

@@ -324,11 +324,14 @@ class Assembly {
 
 const char* stage_kind_name(StageKind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
 
-std::size_t Method::queries_needed(std::size_t n_tokens) const {
-  std::size_t needed = 0;
-  if (scorer != nullptr) needed = std::max(needed, scorer->queries_needed(n_tokens));
-  if (merger != nullptr) needed = std::max(needed, merger->queries_needed(n_tokens));
-  PRECIS_CHECK(needed <= n_tokens, needed, " > ", n_tokens);
+Observation Method::observation(std::size_t n_tokens) const {
+  Observation needed;
+  if (scorer != nullptr) needed.n_queries = scorer->queries_needed(n_tokens);
+  if (merger != nullptr) {
+    needed.n_queries = std::max(needed.n_queries, merger->queries_needed(n_tokens));
+    needed.block = merger->attention_block();
+  }
+  PRECIS_CHECK(needed.n_queries <= n_tokens, needed.n_queries, " > ", n_tokens);
   return needed;
 }
 

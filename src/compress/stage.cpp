@@ -7,6 +7,17 @@
 
 namespace precis {
 
+bool ObservedQueries::serves(const Observation& wanted, std::size_t n_prompt) const {
+  if (n_tokens < std::min(wanted.n_queries, n_prompt)) return false;
+  return wanted.block == 0 || n_tokens == n_prompt || block == std::min(wanted.block, n_prompt);
+}
+
+void HeadView::gather_queries(std::size_t first, std::size_t n, float* rows) const {
+  for (std::size_t t = 0; t < n; ++t)
+    for (std::size_t g = 0; g < group; ++g, rows += head_dim)
+      std::copy_n(query(g, first + t), head_dim, rows);
+}
+
 std::span<const float> HeadView::window_mass(std::size_t window) {
   const std::size_t n_window = std::min(window, n_tokens);
   PRECIS_CHECK(n_queries >= n_window, n_queries, " captured, window ", n_window);
@@ -23,17 +34,38 @@ std::span<const float> HeadView::window_mass(std::size_t window) {
   for (std::size_t first = 0; first < n_window; first += kStep) {
     throw_if_cancelled(cancel);
     const std::size_t n_step = std::min(kStep, n_window - first);
-    for (std::size_t t = 0; t < n_step; ++t) {
-      const std::size_t token = window_begin + first + t;
-      for (std::size_t g = 0; g < group; ++g)
-        std::copy_n(query(g, token), head_dim, rows.data() + (t * group + g) * head_dim);
-      visible[t] = {0, static_cast<std::uint32_t>(token + 1)};
-    }
+    gather_queries(window_begin + first, n_step, rows.data());
+    for (std::size_t t = 0; t < n_step; ++t)
+      visible[t] = {0, static_cast<std::uint32_t>(window_begin + first + t + 1)};
     const QueryView view{rows.data(), n_step, group, head_dim, group * head_dim};
     add_attention_mass(view, entries, rule, visible, mass.data(), scratch_);
   }
   window_mass_.emplace_back(n_window, std::move(mass));
   return window_mass_.back().second;
+}
+
+std::span<const float> HeadView::block_attention(std::size_t block) {
+  const std::size_t width = std::min(block, n_tokens);
+  if (observed_block == width) return {observed_block_attention, n_tokens * width};
+  if (block_attention_.size() == n_tokens * width) return block_attention_;
+  PRECIS_CHECK(n_queries == n_tokens, n_queries, " captured of ", n_tokens, ", observed block ",
+               observed_block, ", wanted ", width);
+  std::vector<float> result(n_tokens * width);
+  std::vector<float> rows(width * group * head_dim);
+  std::vector<float> row_sums(width * group);
+  for (std::size_t first = 0; first < n_tokens; first += width) {
+    throw_if_cancelled(cancel);
+    const std::size_t n = std::min(width, n_tokens - first);
+    gather_queries(first, n, rows.data());
+    for (std::size_t t = 0; t < n; ++t)
+      for (std::size_t g = 0; g < group; ++g)
+        row_sums[t * group + g] = query_log_sum_exp(g, first + t);
+    const QueryView view{rows.data(), n, group, head_dim, group * head_dim};
+    log_block_attention(view, entries.keys + first * head_dim, 0, rule, row_sums.data(), width,
+                        result.data() + first * width, scratch_);
+  }
+  block_attention_ = std::move(result);
+  return block_attention_;
 }
 
 std::span<const float> HeadView::value_norms() {

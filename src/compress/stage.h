@@ -19,7 +19,16 @@
 
 namespace precis {
 
-// Queries of the last n_tokens tokens of a prompt in one layer, kept in passing during the prefill.
+// What a method reads of a prompt's attention, beside keys and values.
+struct Observation {
+  std::size_t n_queries = 0;  // queries of the last n_queries tokens
+  // Attention within blocks of so many positions, of every token; 0: none.
+  std::size_t block = 0;
+
+  bool none() const { return n_queries == 0 && block == 0; }
+};
+
+// What was kept in passing during the prefill of one layer.
 struct ObservedQueries {
   std::size_t n_heads = 0;   // query heads H
   std::size_t n_tokens = 0;  // captured: the last n_tokens of the prompt
@@ -29,8 +38,13 @@ struct ObservedQueries {
   // wrongly.
   std::vector<float> queries;      // [n_heads, n_tokens, head_dim], post-RoPE
   std::vector<float> log_sum_exp;  // [n_heads, n_tokens] of the row's logits over all it may see
+  // As log_block_attention() makes it. At 8k tokens of SmolLM2 and 32 positions a sixth of the
+  // queries that it is made of, which would be 19 MB a layer.
+  std::size_t block = 0;
+  std::vector<float> block_attention;  // [KV heads, tokens of the prompt, block]
 
-  std::size_t bytes() const { return (queries.size() + log_sum_exp.size()) * sizeof(float); }
+  // Whether a method that wants `wanted` of a prompt of n_prompt tokens finds it here.
+  bool serves(const Observation& wanted, std::size_t n_prompt) const;
 };
 
 // One KV head of one layer, as a stage sees it. Owned by one thread at a time: the derived
@@ -49,7 +63,9 @@ class HeadView {
   std::size_t n_queries = 0;           // captured tokens: the last n_queries of the prompt
   const float* queries = nullptr;      // [group, n_queries, head_dim]
   const float* log_sum_exp = nullptr;  // [group, n_queries]
-  std::uint64_t seed = 0;              // already mixed with layer and head
+  std::size_t observed_block = 0;      // 0: none was observed
+  const float* observed_block_attention = nullptr;  // [n_tokens, observed_block]
+  std::uint64_t seed = 0;                           // already mixed with layer and head
   const CancelFlag* cancel = nullptr;  // long loops call throw_if_cancelled(cancel) now and then
 
   // Query of member g of the group at a token of the prompt, [head_dim], and the log-sum-exp of its
@@ -65,17 +81,25 @@ class HeadView {
   // queries, summed over them and over the group. [n_tokens]. REQUIRES: n_queries >= min(window,
   // n_tokens).
   std::span<const float> window_mass(std::size_t window);
+  // log A[t, i] of SelKV Eq. 3 (A summed over the group), [n_tokens, width] with width = min(block,
+  // n_tokens): what token t attends to at the block's i-th token, -inf for later ones than t.
+  // REQUIRES: observed with this width, or the queries of all tokens.
+  std::span<const float> block_attention(std::size_t block);
   // ||v_j||_2, [n_tokens].
   std::span<const float> value_norms();
   Scratch& scratch() { return scratch_; }
 
  private:
+  // Queries of tokens [first, first + n), [n, group, head_dim].
+  void gather_queries(std::size_t first, std::size_t n, float* rows) const;
+
   std::size_t query_row(std::size_t member, std::size_t token) const {
     return member * n_queries + (token + n_queries - n_tokens);
   }
 
   Scratch scratch_;
   std::vector<std::pair<std::size_t, std::vector<float>>> window_mass_;
+  std::vector<float> block_attention_;
   std::vector<float> value_norms_;
 };
 
@@ -146,6 +170,8 @@ class Merger {
   virtual ~Merger() = default;
   virtual HeadMerge merge(HeadView& head, const HeadPlan& plan) const = 0;
   virtual std::size_t queries_needed(std::size_t n_tokens) const = 0;
+  // Positions of the blocks whose attention merge() reads; 0: it does not.
+  virtual std::size_t attention_block() const { return 0; }
 };
 
 class Compensator {

@@ -77,7 +77,7 @@ class BatchAttention final : public AttentionOp {
     const std::size_t kv_width = config_.n_kv_heads * config_.head_dim;
     AttentionCall one;
     one.layer = call.layer;
-    one.n_tokens = 1;
+    one.n_tokens = one.n_outputs = 1;
     if (call.q != nullptr) one.q = call.q + i * q_width;
     if (call.k != nullptr) one.k = call.k + i * kv_width;
     if (call.v != nullptr) one.v = call.v + i * kv_width;

@@ -60,11 +60,15 @@ void pack_aged_rows(LayerCache& cache, const RowTypes& types) {
 
 CacheAttention::CacheAttention(const ModelConfig& config, std::vector<LayerCache>& layers,
                                std::size_t n_threads)
-    : config_(config), layers_(layers), next_task_(config.n_layers), scratch_(n_threads) {}
+    : config_(config),
+      layers_(layers),
+      next_task_(config.n_layers),
+      scratch_(n_threads),
+      tile_sums_(n_threads * kTileTokens * config.group()) {}
 
-void CacheAttention::observe(ObservedQueries* observed, std::size_t first_token) {
+void CacheAttention::observe(ObservedQueries* observed, std::size_t n_prompt) {
   observed_ = observed;
-  observed_first_ = first_token;
+  n_prompt_ = n_prompt;
 }
 
 CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_tokens) const {
@@ -160,20 +164,24 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
   const StateView s = state(slice, head, first_token, call.n_tokens);
   reset_states(s, queries.n_rows(), d);
   const LogitRule rule{config_.attn_scale, config_.attn_softcap};
-  if (section == kTail)
-    precis::attend(queries, cache.tail.head(head), rule, visible, s, scratch);
-  else
-    precis::attend(queries,
-                   section == kFrozen ? cache.frozen->head(head) : cache.packed_tail[head].view(),
-                   rule, visible, s, scratch);
+  if (section == kTail) {
+    EntryView rows = cache.tail.head(head);
+    if (first_token + queries.n_tokens + call.n_outputs <= call.n_tokens) rows.values = nullptr;
+    precis::attend(queries, rows, rule, visible, s, scratch);
+    return;
+  }
+  precis::attend(queries,
+                 section == kFrozen ? cache.frozen->head(head) : cache.packed_tail[head].view(),
+                 rule, visible, s, scratch);
 }
 
 void CacheAttention::capture(const AttentionCall& call) {
   const std::size_t d = config_.head_dim;
   const std::size_t first_row = layers_[call.layer].tail.size() - call.n_tokens;
   for (std::size_t t = call.thread; t < call.n_tokens; t += call.n_threads) {
-    if (first_row + t < observed_first_) continue;
-    const std::size_t slot = first_row + t - observed_first_;
+    const std::size_t from_end = n_prompt_ - (first_row + t);
+    if (from_end > observed_->n_tokens) continue;
+    const std::size_t slot = observed_->n_tokens - from_end;
     for (std::size_t h = 0; h < config_.n_heads; ++h)
       std::copy_n(call.q + (t * config_.n_heads + h) * d, d,
                   observed_->queries.data() + (h * observed_->n_tokens + slot) * d);
@@ -217,31 +225,58 @@ void CacheAttention::finish_task(const AttentionCall& call, std::size_t task) no
   const Plan plan = plan_of(call.layer, call.n_tokens);
   const std::size_t d = config_.head_dim;
   const std::size_t group = config_.group();
-  const std::size_t first_row = layers_[call.layer].tail.size() - call.n_tokens;
   const std::size_t head = task % config_.n_kv_heads;
   const std::size_t first_token = task / config_.n_kv_heads * kTileTokens;
   const std::size_t n = std::min(kTileTokens, call.n_tokens - first_token);
   const StateView total = state(0, head, first_token, call.n_tokens);
   for (std::size_t s = 1; s < plan.all_slices(); ++s)
     merge_states(total, state(s, head, first_token, call.n_tokens), n * group, d);
-  float* out = call.out + (first_token * config_.n_heads + head * group) * d;
-  float log_sum_exp[kTileTokens];
-  // One query head at a time when its log-sum-exp is wanted: rows of a state are (token, query
-  // head).
-  if (observed_ == nullptr) {
-    finish_states(total, n, group, d, config_.n_heads * d, out, nullptr);
-    return;
+  if (observed_ != nullptr) {
+    float* log_sum_exp = tile_sums_.data() + call.thread * kTileTokens * group;
+    finish_states(total, n, group, d, 0, nullptr, log_sum_exp);
+    capture_sums(call, head, first_token, n, log_sum_exp);
   }
-  for (std::size_t t = 0; t < n; ++t) {
-    const StateView one{total.max + t * group, total.sum + t * group, total.out + t * group * d};
-    PRECIS_CHECK(group <= kTileTokens, group);
-    finish_states(one, 1, group, d, config_.n_heads * d, out + t * config_.n_heads * d,
-                  log_sum_exp);
-    const std::size_t row = first_row + first_token + t;
-    if (row < observed_first_) continue;
+  const std::size_t first_output = call.n_tokens - call.n_outputs;
+  const std::size_t skip = first_output > first_token ? first_output - first_token : 0;
+  if (skip >= n) return;
+  const StateView wanted{total.max + skip * group, total.sum + skip * group,
+                         total.out + skip * group * d};
+  const std::size_t row = first_token + skip - first_output;
+  float* out = call.out + (row * config_.n_heads + head * group) * d;
+  finish_states(wanted, n - skip, group, d, config_.n_heads * d, out, nullptr);
+}
+
+// log_sum_exp [n_tokens, group] of one tile and KV head.
+void CacheAttention::capture_sums(const AttentionCall& call, std::size_t head,
+                                  std::size_t first_token, std::size_t n_tokens,
+                                  const float* log_sum_exp) {
+  const std::size_t d = config_.head_dim;
+  const std::size_t group = config_.group();
+  const TailRows& tail = layers_[call.layer].tail;
+  const std::size_t first_row = tail.size() - call.n_tokens + first_token;
+  for (std::size_t t = 0; t < n_tokens; ++t) {
+    const std::size_t from_end = n_prompt_ - (first_row + t);
+    if (from_end > observed_->n_tokens) continue;
+    const std::size_t slot = observed_->n_tokens - from_end;
     for (std::size_t j = 0; j < group; ++j)
-      observed_->log_sum_exp[(head * group + j) * observed_->n_tokens + row - observed_first_] =
-          log_sum_exp[j];
+      observed_->log_sum_exp[(head * group + j) * observed_->n_tokens + slot] =
+          log_sum_exp[t * group + j];
+  }
+  const std::size_t block = observed_->block;
+  for (std::size_t t = 0; block > 0 && t < n_tokens;) {
+    const std::size_t row = first_row + t;
+    const std::size_t place = row % block;
+    QueryView queries;
+    queries.n_tokens = std::min(n_tokens - t, block - place);
+    queries.group = group;
+    queries.head_dim = d;
+    queries.token_stride = config_.n_heads * d;
+    queries.data = call.q + ((first_token + t) * config_.n_heads + head * group) * d;
+    log_block_attention(queries, tail.head(head).keys + (row - place) * d, place,
+                        {config_.attn_scale, config_.attn_softcap}, log_sum_exp + t * group, block,
+                        observed_->block_attention.data() + (head * n_prompt_ + row) * block,
+                        scratch_[call.thread]);
+    t += queries.n_tokens;
   }
 }
 

@@ -40,10 +40,10 @@ class CacheAttention final : public AttentionOp {
   CacheAttention(const ModelConfig& config, std::vector<LayerCache>& layers, std::size_t n_threads);
 
   void set_cancel(const CancelFlag* cancel) { cancel_ = cancel; }
-  // Captures queries of the current layer from prompt token first_token on into `observed` (sized
-  // by the caller for tokens [first_token, first_token + observed->n_tokens)); nullptr stops.
-  // Prompt token = tail row.
-  void observe(ObservedQueries* observed, std::size_t first_token);
+  // Captures what `observed` was sized for: the queries of the last observed->n_tokens tokens of a
+  // prompt of n_prompt, and blocks of observed->block positions; nullptr stops. Prompt token = tail
+  // row.
+  void observe(ObservedQueries* observed, std::size_t n_prompt);
   // True if work was left out because the cancel flag was up; cleared by reading.
   bool take_cancelled() { return cancelled_.exchange(false); }
 
@@ -76,15 +76,18 @@ class CacheAttention final : public AttentionOp {
   void attend_slice(const AttentionCall& call, const Plan& plan, std::size_t head, std::size_t tile,
                     std::size_t slice, Scratch& scratch);
   void capture(const AttentionCall& call);
+  void capture_sums(const AttentionCall& call, std::size_t head, std::size_t first_token,
+                    std::size_t n_tokens, const float* log_sum_exp);
 
   const ModelConfig& config_;
   std::vector<LayerCache>& layers_;
   const CancelFlag* cancel_ = nullptr;
   std::atomic<bool> cancelled_{false};
   ObservedQueries* observed_ = nullptr;
-  std::size_t observed_first_ = 0;
+  std::size_t n_prompt_ = 0;
   std::vector<std::atomic<std::size_t>> next_task_;  // [n_layers]
   std::vector<Scratch> scratch_;                     // [n_threads]
+  std::vector<float> tile_sums_;                     // [n_threads, tile tokens, group]
   std::vector<float> state_max_;                     // [n_slices, n_heads, n_tokens]
   std::vector<float> state_sum_;
   std::vector<float> state_out_;  // [n_slices, n_heads, n_tokens, head_dim]

@@ -28,6 +28,13 @@ std::size_t even_chunk(std::size_t n_tokens, std::size_t most) {
 // takes a whole chunk (layer_cache.cpp, kTileTokens), and the products are as fast.
 constexpr std::size_t kFewestOutputs = 64;
 
+// Rows to compute of the chunk [first, first + n) if tokens from first_wanted on are wanted.
+std::size_t n_of_chunk(std::size_t first, std::size_t n, std::size_t first_wanted) {
+  const std::size_t end = first + n;
+  if (end <= first_wanted) return 0;
+  return std::min(n, std::max(end - std::max(first, first_wanted), kFewestOutputs));
+}
+
 }  // namespace
 
 struct Session::Impl {
@@ -103,14 +110,29 @@ struct Session::Impl {
   using LayerDone = std::function<void(std::size_t layer, ObservedQueries& observed)>;
 
   // The whole prompt through one layer after another (layer-major prefill).
-  void prefill(std::span<const Token> tokens, std::size_t n_observe, const CallControl& control,
-               const LayerDone& layer_done);
-  void run_layer_major(std::span<const Token> tokens, std::size_t n_observe,
+  void prefill(std::span<const Token> tokens, const Observation& observe,
+               const CallControl& control, const LayerDone& layer_done);
+  void run_layer_major(std::span<const Token> tokens, const Observation& observe,
                        const CallControl& control, const LayerDone& layer_done);
+  // Makes room for what is wanted of a prompt's next layer, and has it captured.
+  void watch(std::size_t n_tokens, const Observation& observe, ObservedQueries& queries);
   void extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control);
 };
 
-void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n_observe,
+void Session::Impl::watch(std::size_t n_tokens, const Observation& observe,
+                          ObservedQueries& queries) {
+  const ModelConfig& c = config();
+  queries.n_heads = c.n_heads;
+  queries.n_tokens = std::min(observe.n_queries, n_tokens);
+  queries.head_dim = c.head_dim;
+  queries.queries.resize(c.n_heads * queries.n_tokens * c.head_dim);
+  queries.log_sum_exp.resize(c.n_heads * queries.n_tokens);
+  queries.block = std::min(observe.block, n_tokens);
+  queries.block_attention.resize(c.n_kv_heads * n_tokens * queries.block);
+  attention.observe(&queries, n_tokens);
+}
+
+void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observation& observe,
                                     const CallControl& control, const LayerDone& layer_done) {
   const ModelConfig& c = config();
   const std::size_t n = tokens.size();
@@ -118,32 +140,26 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n
   std::vector<float> hidden(n * c.n_embd);
   for (std::size_t t = 0; t < n; t += chunk)
     runner.embed(tokens.subspan(t, std::min(chunk, n - t)), hidden.data() + t * c.n_embd);
-  const std::size_t observe = std::min(n_observe, n);
+  const std::size_t n_watched = observe.block > 0 ? n : std::min(observe.n_queries, n);
   Progress progress{0, 0, n * c.n_layers};
   if (control.progress) control.progress(progress);
   ObservedQueries queries;
   for (std::size_t il = 0; il < c.n_layers; ++il) {
     const bool sliding = c.is_sliding[il];
-    const bool watch = observe > 0 && !sliding;
-    if (watch) {
-      queries.n_heads = c.n_heads;
-      queries.n_tokens = observe;
-      queries.head_dim = c.head_dim;
-      queries.queries.resize(c.n_heads * observe * c.head_dim);
-      queries.log_sum_exp.resize(c.n_heads * observe);
-    }
-    attention.observe(watch ? &queries : nullptr, n - observe);
+    if (observe.none() || sliding)
+      attention.observe(nullptr, 0);
+    else
+      watch(n, observe, queries);
     if (!sliding) layers[il].tail.reserve(n);
-    // Of the last layer only the last token's logits and the watched queries are wanted.
-    const std::size_t first_wanted =
-        il + 1 < c.n_layers ? 0 : n - std::max<std::size_t>(observe, 1);
+    const bool last = il + 1 == c.n_layers;
     for (std::size_t t = 0; t < n; t += chunk) {
       const std::size_t m = std::min(chunk, n - t);
-      const std::size_t first_output = std::max(t, first_wanted);
-      const std::size_t wanted = t + m > first_output ? t + m - first_output : 0;
-      const std::size_t n_outputs = wanted == 0 ? 0 : std::min(m, std::max(wanted, kFewestOutputs));
-      runner.run_layer(il, static_cast<std::int32_t>(t), m, n_outputs, hidden.data() + t * c.n_embd,
-                       attention);
+      // Of the last layer only the last token's result and the watched queries are wanted.
+      const std::size_t n_outputs = last ? n_of_chunk(t, m, n - 1) : m;
+      const std::size_t n_queries =
+          last ? std::max(n_outputs, n_watched == 0 ? 0 : n_of_chunk(t, m, n - n_watched)) : m;
+      runner.run_layer(il, static_cast<std::int32_t>(t), m, n_queries, n_outputs,
+                       hidden.data() + t * c.n_embd, attention);
       throw_if_left_out();
       trim_sliding(il);
       progress.n_done += m;
@@ -160,7 +176,7 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, std::size_t n
   if (control.progress) control.progress(progress);
 }
 
-void Session::Impl::prefill(std::span<const Token> tokens, std::size_t n_observe,
+void Session::Impl::prefill(std::span<const Token> tokens, const Observation& observe,
                             const CallControl& control, const LayerDone& layer_done) {
   if (n_positions != 0)
     throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", n_positions,
@@ -169,7 +185,7 @@ void Session::Impl::prefill(std::span<const Token> tokens, std::size_t n_observe
   runner.set_cancel(control.cancel);
   attention.set_cancel(control.cancel);
   try {
-    run_layer_major(tokens, n_observe, control, layer_done);
+    run_layer_major(tokens, observe, control, layer_done);
   } catch (...) {
     clear();
     attention.take_cancelled();
@@ -253,7 +269,7 @@ Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 
-void Session::prefill(std::span<const Token> tokens, std::size_t observe,
+void Session::prefill(std::span<const Token> tokens, const Observation& observe,
                       const CallControl& control) {
   Impl& impl = *impl_;
   const auto start = std::chrono::steady_clock::now();
@@ -280,11 +296,14 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   std::vector<std::shared_ptr<const FrozenLayer>> frozen;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const std::size_t il = indices[i];
-    const std::size_t captured = impl.observed[il].n_tokens;
-    if (captured < std::min(condenser.queries_needed(), impl.n_positions))
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("the method reads the last ", condenser.queries_needed(),
-                         " queries but prefill kept ", captured));
+    const ObservedQueries& kept = impl.observed[il];
+    const Observation& wanted = condenser.observation();
+    if (!kept.serves(wanted, impl.n_positions))
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("the method reads the last ", wanted.n_queries, " queries and blocks of ",
+                 wanted.block, " positions, but prefill kept ", kept.n_tokens,
+                 " queries and blocks of ", kept.block, ": give prefill the method's observation"));
     frozen.push_back(std::make_shared<const FrozenLayer>(condenser.condense_layer(
         i, impl.layers[il].tail, impl.observed[il], impl.engine->backend(), control.cancel)));
     if (control.progress) {
@@ -319,7 +338,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                       request.rows);
   std::size_t next = 0;
   double compress_ms = 0;
-  impl.prefill(tokens, condenser.queries_needed(), control,
+  impl.prefill(tokens, condenser.observation(), control,
                [&](std::size_t layer, ObservedQueries& queries) {
                  const auto layer_start = std::chrono::steady_clock::now();
                  LayerCache& cache = impl.layers[layer];

@@ -49,11 +49,11 @@ class Session {
   ~Session();
   Session(Session&&) noexcept;
 
-  // Reads the whole prompt into a dense cache. observe: how many of the last queries of each layer
-  // to keep for a later compress() (Condenser::queries_needed of the method; SIZE_MAX for all).
+  // Reads the whole prompt into a dense cache. observe: what to keep of each layer for a later
+  // compress(): Method::observation() of its method, or {SIZE_MAX}, all queries, for any method.
   // Throws Error(kInvalidArgument) for an empty prompt or one longer than the model's context (both
   // numbers).
-  void prefill(std::span<const Token> tokens, std::size_t observe = 0,
+  void prefill(std::span<const Token> tokens, const Observation& observe = {},
                const CallControl& control = {});
   // Condenses the dense cache that prefill() left. Needs its queries.
   CompressionReport compress(const CondenseRequest& request, const CallControl& control = {});

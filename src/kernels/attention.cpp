@@ -114,6 +114,7 @@ HWY_INLINE void attend_rows(const Tile& tile, const Workspace& work, const Block
   const Span computed = score_rows(tile, work, block, rule, first_row, n_rows, seen, largest);
   fold_rows(n_rows, largest, computed, work.logits, state.max + first_row, state.sum + first_row,
             work.keep);
+  if (block.values.data == nullptr) return;
   Product<E> product;
   product.a = work.logits + seen.first;
   product.a_stride = kBlock;
@@ -176,10 +177,11 @@ void attend(const QueryView& queries, const EntryView& entries, const LogitRule&
     const std::size_t row = t * queries.group;
     const StateView part{state.max + row, state.sum + row, state.out + row * queries.head_dim};
     const AttendVisitor visit{tile, work, rule, part};
+    const bool with_values = entries.values != nullptr;
     if (tile.n_rows() <= kMaxRows)
-      for_each_block<Half>(tile, entries, work, true, visit);
+      for_each_block<Half>(tile, entries, work, with_values, visit);
     else
-      for_each_block<float>(tile, entries, work, true, visit);
+      for_each_block<float>(tile, entries, work, with_values, visit);
   }
 }
 
@@ -244,20 +246,6 @@ void add_attention_mass(const QueryView& queries, const EntryView& entries, cons
   }
 }
 
-void compute_logits(const float* query, const Half* keys, std::size_t n, std::size_t head_dim,
-                    const LogitRule& rule, float* logits) {
-  float bias[kBlock] = {};
-  float z[kBlock] = {};
-  const Span all{0, kBlock};
-  for (std::size_t start = 0; start < n; start += kBlock) {
-    const std::size_t count = std::min(kBlock, n - start);
-    for (std::size_t j = 0; j < count; ++j)
-      z[j] = dot_product(query, keys + (start + j) * head_dim, head_dim);
-    finish_logits(rule, bias, all, all, z);
-    std::copy(z, z + count, logits + start);
-  }
-}
-
 const char* instruction_set_name() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace HWY_NAMESPACE
@@ -269,7 +257,6 @@ namespace precis {
 
 HWY_EXPORT(attend);
 HWY_EXPORT(add_attention_mass);
-HWY_EXPORT(compute_logits);
 HWY_EXPORT(instruction_set_name);
 
 void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
@@ -280,11 +267,6 @@ void attend(const QueryView& queries, const EntryView& entries, const LogitRule&
 void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
                         const Visible* visible, float* mass, Scratch& scratch) {
   HWY_DYNAMIC_DISPATCH(add_attention_mass)(queries, entries, rule, visible, mass, scratch);
-}
-
-void compute_logits(const float* query, const Half* keys, std::size_t n, std::size_t head_dim,
-                    const LogitRule& rule, float* logits) {
-  HWY_DYNAMIC_DISPATCH(compute_logits)(query, keys, n, head_dim, rule, logits);
 }
 
 const char* instruction_set_name() { return HWY_DYNAMIC_DISPATCH(instruction_set_name)(); }

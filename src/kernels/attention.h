@@ -32,7 +32,7 @@ struct LogitRule {
 // View of the entries of one KV head. Hidden entries must hold finite numbers too.
 struct EntryView {
   const Half* keys = nullptr;    // [n, head_dim], rows contiguous
-  const Half* values = nullptr;  // [n, head_dim], rows contiguous
+  const Half* values = nullptr;  // [n, head_dim], rows contiguous; nullptr: see attend()
   const float* bias = nullptr;   // [n] added to the logit, -inf hides; nullptr: all 0
   std::size_t n = 0;
 };
@@ -79,7 +79,8 @@ void reset_states(const StateView& state, std::size_t n_rows, std::size_t head_d
 // Adds to each row's state the entries visible to its token. visible is [n_tokens], ranges inside
 // [0, entries.n]; ranges need not be monotone, but the work follows the union of the ranges of
 // neighbouring tokens, so causal and windowed ranges are skipped where nothing is visible.
-// One pass over K and V rows serves all query heads of the group.
+// One pass over K and V rows serves all query heads of the group. Without values only max and sum
+// are added to, with the same bits: for a log-sum-exp alone.
 void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
             const Visible* visible, const StateView& state, Scratch& scratch);
 
@@ -88,7 +89,7 @@ void merge_states(const StateView& into, const StateView& from, std::size_t n_ro
                   std::size_t head_dim);
 
 // Writes out / sum (0 where sum is 0) to output row (t, j) at output + t * token_stride + j *
-// head_dim, and log(sum) + max to log_sum_exp [n_rows] unless that is nullptr.
+// head_dim, and log(sum) + max to log_sum_exp [n_rows]. Either may be nullptr.
 void finish_states(const StateView& state, std::size_t n_tokens, std::size_t group,
                    std::size_t head_dim, std::size_t token_stride, float* output,
                    float* log_sum_exp);
@@ -99,9 +100,16 @@ void finish_states(const StateView& state, std::size_t n_tokens, std::size_t gro
 void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
                         const Visible* visible, float* mass, Scratch& scratch);
 
-// logits[j] = cap(scale * query . keys[j]) for j in [0, n); no bias. query is [head_dim] f32.
-void compute_logits(const float* query, const Half* keys, std::size_t n, std::size_t head_dim,
-                    const LogitRule& rule, float* logits);
+// What tokens attend to within their own block of positions, for SelKV Eq. 3, as logarithms (a row
+// whose mass lies elsewhere does not underflow): for query token t, which is entry first + t of the
+// block,
+//   log_attention[t][i] = log(sum over j of exp(cap(scale * q_tj.k_i) - log_sum_exp[t, j]))
+// for entries i <= first + t, -inf for later ones. keys [first + n_tokens, head_dim] are those of
+// the block, log_sum_exp [n_rows] the rows' over all that they see; log_attention [n_tokens,
+// stride], stride >= first + n_tokens.
+void log_block_attention(const QueryView& queries, const Half* keys, std::size_t first,
+                         const LogitRule& rule, const float* log_sum_exp, std::size_t stride,
+                         float* log_attention, Scratch& scratch);
 
 // Name of the instruction set in use ("AVX2", "AVX3", "NEON", ...).
 const char* instruction_set_name();

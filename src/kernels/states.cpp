@@ -58,13 +58,14 @@ void finish_states(const StateView& state, std::size_t n_tokens, std::size_t gro
                    std::size_t head_dim, std::size_t token_stride, float* output,
                    float* log_sum_exp) {
   for (std::size_t r = 0; r < n_tokens * group; ++r) {
-    float* to = output + r / group * token_stride + r % group * head_dim;
-    const float* out = state.out + r * head_dim;
     const float sum = state.sum[r];
-    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-    for (std::size_t c = 0; c < head_dim; ++c) to[c] = sum > 0.0f ? out[c] * inverse : 0.0f;
     if (log_sum_exp != nullptr)
       log_sum_exp[r] = sum > 0.0f ? state.max[r] + std::log(sum) : kMinusInfinity;
+    if (output == nullptr) continue;
+    float* to = output + r / group * token_stride + r % group * head_dim;
+    const float* out = state.out + r * head_dim;
+    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    for (std::size_t c = 0; c < head_dim; ++c) to[c] = sum > 0.0f ? out[c] * inverse : 0.0f;
   }
 }
 

@@ -26,7 +26,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
 #include "compress/method.h"
@@ -59,7 +58,7 @@ struct MergeParams {
 
   template <class V>
   void fields(V&& v) {
-    v("block", block, 1, 4096, "positions per block; tokens merge inside of their block only");
+    v("block", block, 1, 1024, "positions per block; tokens merge inside of their block only");
     v("window", window, 1, 4096, "last queries whose attention weighs the merge");
     v("gate", gate, {"cos", "one", "zero"}, "share of an evicted value that is merged");
   }
@@ -104,56 +103,15 @@ class SelkvScorer final : public Scorer {
   ScoreParams params_;
 };
 
-// The kept targets of one block seen so far, and the choice among them.
-class BlockTargets {
- public:
-  BlockTargets(HeadView& head, std::size_t block)
-      : head_(head),
-        keys_(block * head.head_dim),
-        slots_(block),
-        logs_(head.group * block),
-        sums_(block) {}
-
-  void clear() { n_ = 0; }
-  bool empty() const { return n_ == 0; }
-
-  // Keys are gathered, so that one call computes the logits of all targets.
-  void add(std::size_t token, std::uint32_t slot) {
-    const Half* key = head_.entries.keys + token * head_.head_dim;
-    std::copy(key, key + head_.head_dim, keys_.data() + n_ * head_.head_dim);
-    slots_[n_++] = slot;
-  }
-
-  // Eq. 3: the target with the largest probability in the token's own row, summed over the group;
-  // the earlier one of equals. The largest log-probability is subtracted first: it changes no
-  // comparison, and a row whose mass lies outside of the block does not underflow to a tie.
-  std::uint32_t choose(std::size_t token) {
-    float largest = -std::numeric_limits<float>::infinity();
-    for (std::size_t g = 0; g < head_.group; ++g) {
-      float* logs = logs_.data() + g * n_;
-      compute_logits(head_.query(g, token), keys_.data(), n_, head_.head_dim, head_.rule, logs);
-      const float log_sum_exp = head_.query_log_sum_exp(g, token);
-      for (std::size_t i = 0; i < n_; ++i) {
-        logs[i] -= log_sum_exp;
-        largest = std::max(largest, logs[i]);
-      }
-    }
-    std::fill_n(sums_.begin(), n_, 0.0f);
-    for (std::size_t g = 0; g < head_.group; ++g)
-      for (std::size_t i = 0; i < n_; ++i) sums_[i] += std::exp(logs_[g * n_ + i] - largest);
-    const auto best =
-        std::max_element(sums_.begin(), sums_.begin() + static_cast<std::ptrdiff_t>(n_));
-    return slots_[static_cast<std::size_t>(best - sums_.begin())];
-  }
-
- private:
-  HeadView& head_;
-  std::size_t n_ = 0;
-  std::vector<Half> keys_;            // [n_, head_dim]
-  std::vector<std::uint32_t> slots_;  // [n_]
-  std::vector<float> logs_;           // [group, n_]
-  std::vector<float> sums_;           // [n_]
-};
+// Eq. 3: of the targets that precede the token in its block, the one with the largest probability
+// in the token's own row, summed over the group; the earlier one of equals. log_attention is the
+// token's row of HeadView::block_attention, targets hold places in the block.
+std::size_t most_attended(const float* log_attention, std::span<const std::uint32_t> targets) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < targets.size(); ++i)
+    if (log_attention[targets[i]] > log_attention[targets[best]]) best = i;
+  return best;
+}
 
 // Eq. 4. A zero value has no direction: gate 0.
 float cosine_gate(HeadView& head, std::size_t token, std::size_t target) {
@@ -170,8 +128,12 @@ class SelkvMerger final : public Merger {
   explicit SelkvMerger(const MergeParams& params)
       : params_(params), gate_(gate_named(params.gate)) {}
 
+  std::size_t queries_needed(std::size_t n_tokens) const override {
+    return std::min(static_cast<std::size_t>(params_.window), n_tokens);
+  }
+
   // Routing reads every token's own row.
-  std::size_t queries_needed(std::size_t n_tokens) const override { return n_tokens; }
+  std::size_t attention_block() const override { return static_cast<std::size_t>(params_.block); }
 
   HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
     const std::span<const float> mass = head.window_mass(static_cast<std::size_t>(params_.window));
@@ -277,30 +239,35 @@ SelkvRoutes route_evicted(HeadView& head, const HeadPlan& plan, std::size_t bloc
   routes.tokens.reserve(n_evicted);
   routes.slots.reserve(n_evicted);
   routes.gates.reserve(n_evicted);
-  BlockTargets candidates(head, std::min(block, head.n_tokens));
-  std::size_t slot = 0;    // next of plan.kept
-  std::size_t target = 0;  // next of plan.targets
+  const std::span<const float> log_attention = head.block_attention(block);
+  const std::size_t width = std::min(block, head.n_tokens);
+  std::vector<std::uint32_t> places;  // of the block's targets so far
+  std::vector<std::uint32_t> slots;   // theirs among plan.kept
+  std::size_t slot = 0;               // next of plan.kept
+  std::size_t target = 0;             // next of plan.targets
   // In order of position, so the candidates of a token are always the earlier ones (causal).
   for (std::size_t token = 0; token < head.n_tokens; ++token) {
     if (token % block == 0) {
       throw_if_cancelled(head.cancel);
-      candidates.clear();
+      places.clear();
+      slots.clear();
     }
     if (slot < plan.kept.size() && plan.kept[slot] == token) {
       if (target < plan.targets.size() && plan.targets[target] == token) {
-        candidates.add(token, static_cast<std::uint32_t>(slot));
+        places.push_back(static_cast<std::uint32_t>(token % block));
+        slots.push_back(static_cast<std::uint32_t>(slot));
         ++target;
       }
       ++slot;
       continue;
     }
     routes.tokens.push_back(static_cast<std::uint32_t>(token));
-    if (candidates.empty()) {
+    if (places.empty()) {
       routes.slots.push_back(SelkvRoutes::kDropped);
       routes.gates.push_back(0.0f);
       continue;
     }
-    const std::uint32_t chosen = candidates.choose(token);
+    const std::uint32_t chosen = slots[most_attended(log_attention.data() + token * width, places)];
     routes.slots.push_back(chosen);
     routes.gates.push_back(gate == SelkvGate::kCosine ? cosine_gate(head, token, plan.kept[chosen])
                                                       : (gate == SelkvGate::kOne ? 1.0f : 0.0f));

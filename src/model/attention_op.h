@@ -12,10 +12,13 @@ namespace precis {
 struct AttentionCall {
   std::size_t layer = 0;
   std::size_t n_tokens = 0;
+  // The last n_outputs tokens want `out`. The others pass through the last layer for what the
+  // implementation itself learns from their queries.
+  std::size_t n_outputs = 0;
   const float* q = nullptr;  // [n_tokens, n_heads, head_dim]
   const float* k = nullptr;  // [n_tokens, n_kv_heads, head_dim]
   const float* v = nullptr;  // [n_tokens, n_kv_heads, head_dim]
-  float* out = nullptr;      // [n_tokens, n_heads, head_dim], set in the last phase only
+  float* out = nullptr;      // [n_outputs, n_heads, head_dim], set in the last phase only
   std::size_t thread = 0;
   std::size_t n_threads = 1;
 };

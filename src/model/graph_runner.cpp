@@ -170,18 +170,20 @@ void GraphRunner::embed(std::span<const std::int32_t> tokens, float* hidden) {
 }
 
 void GraphRunner::run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens,
-                            std::size_t n_outputs, float* hidden, AttentionOp& attention) {
+                            std::size_t n_queries, std::size_t n_outputs, float* hidden,
+                            AttentionOp& attention) {
   Impl& impl = *impl_;
   const ModelConfig& c = impl.model->config();
-  PRECIS_CHECK(n_outputs <= n_tokens, n_outputs, " ", n_tokens);
+  PRECIS_CHECK(n_outputs <= n_queries && n_queries <= n_tokens, n_outputs, " ", n_queries, " ",
+               n_tokens);
   attention.prepare(layer, layer + 1, n_tokens);
   impl.attention = &attention;
   BuiltGraph g = impl.begin(1, n_tokens);
   g.hidden = impl.input(g, GGML_TYPE_F32, c.n_embd);
   g.positions = impl.input(g, GGML_TYPE_I32, 1);
   const LayerGraph layers(g.context.get(), c, impl.model->weights());
-  impl.finish(g, layers.build(g.hidden, g.positions, n_outputs, &impl.nodes[layer]),
-              impl.allocator.get());
+  AttentionNode node{&impl.attention, layer, n_outputs};  // of this graph only, which ends here
+  impl.finish(g, layers.build(g.hidden, g.positions, n_queries, &node), impl.allocator.get());
   std::memcpy(g.hidden->data, hidden, n_tokens * c.n_embd * sizeof(float));
   Impl::set_positions(g, first_position);
   impl.backend.impl().compute(g.graph, impl.cancel);

@@ -1,5 +1,7 @@
 #include "model/layer_graph.h"
 
+#include <algorithm>
+
 namespace precis {
 namespace {
 
@@ -24,6 +26,7 @@ void attend_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
   AttentionCall call;
   call.layer = node->layer;
   call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
+  call.n_outputs = std::min(node->n_outputs, call.n_tokens);
   call.q = floats(dst->src[0]);
   call.thread = static_cast<std::size_t>(ith);
   call.n_threads = static_cast<std::size_t>(nth);
@@ -35,6 +38,7 @@ void finish_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
   AttentionCall call;
   call.layer = node->layer;
   call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
+  call.n_outputs = std::min(node->n_outputs, call.n_tokens);
   call.q = floats(dst->src[0]);
   call.out = static_cast<float*>(dst->data);
   call.thread = static_cast<std::size_t>(ith);
@@ -155,8 +159,12 @@ ggml_tensor* LayerGraph::attention(ggml_tensor* x, ggml_tensor* positions, std::
   ggml_tensor* attended = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, qs, 2, attend_node,
                                          GGML_N_TASKS_MAX, node);
   ggml_tensor* qa[] = {q, attended};
-  ggml_tensor* out = ggml_custom_4d(context_, GGML_TYPE_F32, head_dim * n_heads, n_queries, 1, 1,
-                                    qa, 2, finish_node, GGML_N_TASKS_MAX, node);
+  const auto n_outputs =
+      static_cast<std::int64_t>(std::min(node->n_outputs, static_cast<std::size_t>(n_queries)));
+  ggml_tensor* out = ggml_custom_4d(context_, GGML_TYPE_F32, head_dim * n_heads,
+                                    std::max<std::int64_t>(n_outputs, 1), 1, 1, qa, 2, finish_node,
+                                    GGML_N_TASKS_MAX, node);
+  if (n_outputs == 0) return out;
   return linear(w.output, w.output_bias, out);
 }
 
@@ -171,11 +179,12 @@ ggml_tensor* LayerGraph::feed_forward(ggml_tensor* x, const LayerWeights& w) con
   return linear(w.down, w.down_bias, h);
 }
 
-ggml_tensor* LayerGraph::build(ggml_tensor* x, ggml_tensor* positions, std::size_t n_outputs,
+ggml_tensor* LayerGraph::build(ggml_tensor* x, ggml_tensor* positions, std::size_t n_queries,
                                AttentionNode* node) const {
   const LayerWeights& w = weights_.layers[node->layer];
-  const auto n = static_cast<std::int64_t>(n_outputs);
-  ggml_tensor* a = attention(norm(x, w.attn_norm), positions, n, node);
+  const auto n = static_cast<std::int64_t>(std::min(node->n_outputs, n_queries));
+  ggml_tensor* a =
+      attention(norm(x, w.attn_norm), positions, static_cast<std::int64_t>(n_queries), node);
   if (n == 0) return a;
   if (w.post_attn_norm != nullptr) a = norm(a, w.post_attn_norm);
   x = ggml_add(context_, last_columns(x, n), a);

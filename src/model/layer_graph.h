@@ -2,6 +2,7 @@
 // folders.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace precis {
 struct AttentionNode {
   AttentionOp** op = nullptr;  // where the runner keeps the current implementation
   std::size_t layer = 0;
+  std::size_t n_outputs = SIZE_MAX;  // tokens that want a result: the last ones, at most
 };
 
 class LayerGraph {
@@ -28,9 +30,10 @@ class LayerGraph {
              ColumnNodes* columns = nullptr)
       : context_(context), config_(config), weights_(weights), columns_(columns) {}
 
-  // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_outputs]: the last n_outputs
-  // tokens. With 0 of them the result is the node that stores keys and values.
-  ggml_tensor* build(ggml_tensor* x, ggml_tensor* positions, std::size_t n_outputs,
+  // x [n_embd, n_tokens], positions I32 [n_tokens] -> [n_embd, n_outputs]: the last tokens, as many
+  // as node->n_outputs says. The last n_queries >= n_outputs tokens attend. Without outputs the
+  // result is the last of attention's nodes.
+  ggml_tensor* build(ggml_tensor* x, ggml_tensor* positions, std::size_t n_queries,
                      AttentionNode* node) const;
   // Final norm and output matrix of rows [n_embd, n] -> [n_vocab, n].
   ggml_tensor* build_logits(ggml_tensor* x) const;

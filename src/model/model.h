@@ -76,9 +76,11 @@ class GraphRunner {
   // hidden [n, n_embd] <- scaled embeddings. Token ids must be below n_vocab (checked).
   void embed(std::span<const std::int32_t> tokens, float* hidden);
   // hidden <- layer(hidden), for consecutive tokens from first_position on. All keys and values are
-  // stored; only the last n_outputs tokens attend and get a new hidden row, the others keep theirs.
+  // stored; the last n_queries tokens attend; of these the last n_outputs get a new hidden row, all
+  // others keep theirs.
   void run_layer(std::size_t layer, std::int32_t first_position, std::size_t n_tokens,
-                 std::size_t n_outputs, float* hidden, AttentionOp& attention);
+                 std::size_t n_queries, std::size_t n_outputs, float* hidden,
+                 AttentionOp& attention);
   // logits [n_rows, n_vocab] of final hidden rows [n_rows, n_embd].
   void compute_logits(const float* hidden, std::size_t n_rows, float* logits);
   // All layers over at most chunk_tokens() tokens; logits of the last n_logits tokens, [n_logits,

@@ -247,7 +247,7 @@ TEST(Condenser, LeavesTheCacheWholeWhenThereIsNothingToDo) {
     const LayerCase layer = layer_of(3, c.n);
     Condenser condenser = condenser_of(c.method, c.keep, 1, 0, c.n);
     EXPECT_TRUE(condenser.keeps_everything());
-    EXPECT_EQ(condenser.queries_needed(), 0u);
+    EXPECT_EQ(condenser.observation().n_queries, 0u);
     EXPECT_EQ(condenser.entries_per_head(), c.n);
     SerialExecutor serial;
     const FrozenLayer frozen = condenser.condense_layer(0, layer.dense, ObservedQueries{}, serial);
@@ -339,7 +339,7 @@ TEST(Condenser, HeadsSeeTheirOwnDataAndSeed) {
   };
   for (const std::uint64_t seed : {1u, 2u}) {
     Condenser condenser(stages.method(), Budget::parse("30%"), {kShape, kShape}, kTokens, seed);
-    EXPECT_EQ(condenser.queries_needed(), 4u);
+    EXPECT_EQ(condenser.observation().n_queries, 4u);
     condense(condenser, 0, layer_of());
     condense(condenser, 1, layer_of());
   }
@@ -435,10 +435,13 @@ TEST(CondenserDeathTest, InputsThatDisagreeAreBugs) {
   LayerCase layer = layer_of();
   EXPECT_DEATH(condense(condenser, 0, layer_of(1, 99)), "99 vs 100");
   layer.observed.n_tokens = 9;
-  EXPECT_DEATH(condense(condenser, 0, layer), "9 captured, needed 10");
+  EXPECT_DEATH(condense(condenser, 0, layer), "9 queries and blocks of 0 captured, needed 10");
   layer.observed.n_tokens = 100;
   layer.observed.log_sum_exp.pop_back();
   EXPECT_DEATH(condense(condenser, 0, layer), "check failed");
+  layer = layer_of();
+  layer.observed.block = 32;
+  EXPECT_DEATH(condense(condenser, 0, layer), "0 for blocks of 32");
   layer = make_layer({{2, 16}, 2, {}}, kTokens, Pattern::kRandom, 1);
   EXPECT_DEATH(condense(condenser, 0, layer), "another shape");
 }

@@ -124,7 +124,7 @@ TEST(Spec, FullHasNoStages) {
   const Method method = registry().parse("full");
   EXPECT_TRUE(method.is_full());
   EXPECT_EQ(method.selector, nullptr);
-  EXPECT_EQ(method.queries_needed(100), 0u);
+  EXPECT_EQ(method.observation(100).n_queries, 0u);
 }
 
 TEST(Spec, CanonicalFormsAreFixedPoints) {
@@ -165,10 +165,10 @@ TEST(Spec, SpacesAreFreeBetweenAndInsideOfParentheses) {
 }
 
 TEST(Spec, QueriesNeededIsTheLargestOfTheStages) {
-  EXPECT_EQ(registry().parse("flat").queries_needed(50), 0u);
-  EXPECT_EQ(registry().parse("flat(score=window)").queries_needed(50), 32u);
-  EXPECT_EQ(registry().parse("flat(score=window)").queries_needed(5), 5u);
-  EXPECT_EQ(registry().parse("both").queries_needed(50), 50u);
+  EXPECT_EQ(registry().parse("flat").observation(50).n_queries, 0u);
+  EXPECT_EQ(registry().parse("flat(score=window)").observation(50).n_queries, 32u);
+  EXPECT_EQ(registry().parse("flat(score=window)").observation(5).n_queries, 5u);
+  EXPECT_EQ(registry().parse("both").observation(50).n_queries, 50u);
 }
 
 struct Rejected {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "base/error.h"
 #include "compress/layer_case.h"
 
@@ -112,6 +116,58 @@ TEST(Protection, CountsAndCovers) {
         for (std::size_t t = 0; t < n; ++t) covered += protection.covers(t, n) ? 1 : 0;
         EXPECT_EQ(covered, protection.count(n)) << n << " " << sinks << " " << recent;
       }
+}
+
+TEST(HeadView, BlockAttentionComesFromTheQueriesWhereItWasNotObserved) {
+  for (const std::size_t n : {20u, 100u}) {
+    const LayerCase layer = make_layer({{2, 16}, 3, {0.25f, 0.0f}}, n, Pattern::kRandom, 8);
+    HeadView head = view_head(layer, 1);
+    const std::size_t width = std::min<std::size_t>(32, n);
+    const std::span<const float> logs = head.block_attention(32);
+    ASSERT_EQ(logs.size(), n * width);
+    for (std::size_t t = 0; t < n; ++t) {
+      double own = 0;  // the row's mass inside of its block
+      for (std::size_t i = 0; i < width; ++i) {
+        const float value = logs[t * width + i];
+        if (i > t % width)
+          ASSERT_EQ(value, -std::numeric_limits<float>::infinity());
+        else
+          own += std::exp(static_cast<double>(value));
+      }
+      if (t < width) {  // the first block is all that the row sees
+        ASSERT_NEAR(own, 3.0, 1e-4) << t;
+      }
+      ASSERT_LT(own, 3.0 + 1e-4) << t;
+    }
+    // Observed, it is taken as it is, and the queries are not needed.
+    HeadView given = view_head(layer, 1);
+    const std::vector<float> copy(logs.begin(), logs.end());
+    given.observed_block = width;
+    given.observed_block_attention = copy.data();
+    given.n_queries = 1;
+    EXPECT_EQ(given.block_attention(32).data(), copy.data());
+  }
+}
+
+TEST(HeadViewDeathTest, BlockAttentionNeedsAllQueries) {
+  const LayerCase layer = make_layer({{2, 16}, 3, {0.25f, 0.0f}}, 40, Pattern::kRandom, 8);
+  HeadView head = view_head(layer, 0);
+  head.n_queries = 39;
+  EXPECT_DEATH(head.block_attention(32), "39 captured of 40");
+}
+
+TEST(ObservedQueries, ServesWhatItHolds) {
+  ObservedQueries observed;
+  observed.n_tokens = 32;
+  observed.block = 16;
+  EXPECT_TRUE(observed.serves({32, 16}, 100));
+  EXPECT_TRUE(observed.serves({0, 0}, 100));
+  EXPECT_FALSE(observed.serves({33, 0}, 100));
+  EXPECT_FALSE(observed.serves({32, 8}, 100));
+  EXPECT_FALSE(observed.serves({32, 32}, 100));
+  observed.block = 0;
+  EXPECT_FALSE(observed.serves({32, 16}, 100));
+  EXPECT_TRUE(observed.serves({40, 16}, 32));  // all queries of the prompt serve every block
 }
 
 }  // namespace

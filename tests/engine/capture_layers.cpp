@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
     std::vector<precis::Token> tokens = engine->tokenizer().tokenize(*text, true, false);
     tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(std::atoi(argv[2]))));
     precis::Session session(engine);
-    session.prefill(tokens, tokens.size());
+    session.prefill(tokens, {SIZE_MAX});
     const auto indices = engine->compressible_indices();
     const auto shapes = engine->compressible_layers();
     for (int i = 4; i < argc; ++i) {

@@ -20,12 +20,17 @@ class LastLayer : public testing::TestWithParam<const char*> {
 
 TEST_P(LastLayer, NothingDependsOnHowManyQueriesAreWatched) {
   Session all(engine_);
-  all.prefill(tokens_, tokens_.size());
+  all.prefill(tokens_, {SIZE_MAX, 32});
   const std::size_t last = engine_->compressible_indices().back();
   const std::size_t d = engine_->config().head_dim;
-  for (const std::size_t n_watched : {0, 1, 20, 70, 299}) {
+  Session none(engine_);
+  none.prefill(tokens_);
+  for (const Observation watched :
+       {Observation{0, 0}, {1, 0}, {20, 0}, {70, 0}, {299, 0}, {0, 32}, {20, 32}}) {
+    const std::size_t n_watched = watched.n_queries;
     Session some(engine_);
-    some.prefill(tokens_, n_watched);
+    some.prefill(tokens_, watched);
+    ASSERT_TRUE(same_bits(some.last_logits(), none.last_logits())) << n_watched;
     ASSERT_TRUE(same_bits(some.last_logits(), all.last_logits())) << n_watched;
     for (std::size_t il = 0; il < engine_->config().n_layers; ++il)
       for (std::size_t h = 0; h < engine_->config().n_kv_heads; ++h) {
@@ -34,9 +39,14 @@ TEST_P(LastLayer, NothingDependsOnHowManyQueriesAreWatched) {
         ASSERT_TRUE(same_bits(a.keys, b.keys, a.n * d) && same_bits(a.values, b.values, a.n * d))
             << n_watched << ", layer " << il;
       }
-    if (n_watched == 0) continue;
     const ObservedQueries& q = some.observed(last);
     const ObservedQueries& every = all.observed(last);
+    if (watched.block > 0) {
+      ASSERT_EQ(q.block_attention.size(), every.block_attention.size());
+      EXPECT_TRUE(same_bits(q.block_attention.data(), every.block_attention.data(),
+                            q.block_attention.size()));
+    }
+    if (n_watched == 0) continue;
     ASSERT_EQ(q.n_tokens, n_watched);
     for (std::size_t h = 0; h < q.n_heads; ++h) {
       const std::size_t at = h * every.n_tokens + every.n_tokens - n_watched;

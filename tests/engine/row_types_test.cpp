@@ -129,7 +129,7 @@ TEST_P(RowTypesTest, LayerMajorEqualsCompressingAKeptCache) {
     const CondenseRequest req = with("selkv", "30%", rows);
     Session layer_major = condensed(req);
     Session post_hoc(engine_);
-    post_hoc.prefill(prompt_, SIZE_MAX);
+    post_hoc.prefill(prompt_, {SIZE_MAX});
     post_hoc.compress(req);
     EXPECT_EQ(difference(layer_major, post_hoc), "");
     EXPECT_TRUE(same_bits(continue_with(layer_major, more_), continue_with(post_hoc, more_)));

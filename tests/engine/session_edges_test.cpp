@@ -143,7 +143,7 @@ TEST_P(SessionEdges, ProgressRisesToOne) {
   };
   Session session(engine_), other(engine_);
   run([&](const CallControl& c) { session.condense(first(300), req, c); });
-  run([&](const CallControl& c) { other.prefill(first(300), req.method.queries_needed(300), c); });
+  run([&](const CallControl& c) { other.prefill(first(300), req.method.observation(300), c); });
   run([&](const CallControl& c) { other.compress(req, c); });
 }
 
@@ -161,9 +161,9 @@ TEST_P(SessionEdges, CancelledCallsChangeNothing) {
   EXPECT_EQ(session.next_position(), 0u);
   EXPECT_EQ(session.kv_bytes(), 0u);
   cancel = false;
-  error_of(ErrorCode::kCancelled, [&] { session.prefill(first(400), 64, control); });
+  error_of(ErrorCode::kCancelled, [&] { session.prefill(first(400), {64, 32}, control); });
   EXPECT_EQ(session.next_position(), 0u);
-  session.prefill(first(400), req.method.queries_needed(400));
+  session.prefill(first(400), req.method.observation(400));
   const std::size_t dense_bytes = session.kv_bytes();
   cancel = true;  // raised before the call begins: gemma3 has one layer to compress, and one report
   const CallControl raised{{}, &cancel};

@@ -36,7 +36,7 @@ TEST_P(RealModelSession, LayerMajorEqualsCompressingAKeptCache) {
     const CondenseRequest req = request(spec, "25%");
     Session layer_major(engine_), post_hoc(engine_);
     layer_major.condense(prompt(), req);
-    post_hoc.prefill(prompt(), req.method.queries_needed(kPrompt));
+    post_hoc.prefill(prompt(), req.method.observation(kPrompt));
     post_hoc.compress(req);
     EXPECT_EQ(difference(layer_major, post_hoc), "") << spec;
     EXPECT_TRUE(same_bits(continue_with(layer_major, more()), continue_with(post_hoc, more())))

@@ -54,7 +54,7 @@ TEST_P(SessionTest, LayerMajorEqualsCompressingAKeptCache) {
     const CondenseRequest req = request(spec, "25%");
     Session layer_major(engine_), post_hoc(engine_);
     const CompressionReport one = layer_major.condense(prompt_, req);
-    post_hoc.prefill(prompt_, req.method.queries_needed(kPrompt));
+    post_hoc.prefill(prompt_, req.method.observation(kPrompt));
     EXPECT_TRUE(same_bits(post_hoc.last_logits(), layer_major.last_logits())) << spec;
     const CompressionReport two = post_hoc.compress(req);
 

@@ -1,8 +1,10 @@
-// add_attention_mass and compute_logits against the oracle and against each other.
+// add_attention_mass and log_block_attention against the oracle and against each other.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -78,27 +80,106 @@ TEST_P(Scores, MassIsAddedAndRepeatable) {
   for (std::size_t j = 0; j < once.size(); ++j) ASSERT_NEAR(more[j], once[j] + 1.0f, 1e-4f);
 }
 
-TEST_P(Scores, LogitsAgreeWithScalarLoop) {
-  for (std::size_t d : {8u, 64u, 72u, 80u, 96u, 128u, 256u, 512u}) {
-    for (std::size_t n : {0u, 1u, 63u, 64u, 65u, 200u}) {
-      for (float cap : {0.0f, 30.0f}) {
-        const Problem problem({.head_dim = d, .n = n, .softcap = cap},
-                              static_cast<unsigned>(d + n));
-        const QueryView queries = problem.queries();
-        std::vector<float> logits(n + 1, 9.0f);
-        compute_logits(queries.data, problem.entries().keys, n, d, problem.rule, logits.data());
-        for (std::size_t j = 0; j < n; ++j) {
-          double z = 0;
-          for (std::size_t c = 0; c < d; ++c)
-            z += static_cast<double>(queries.data[c]) *
-                 static_cast<double>(to_float(problem.entries().keys[j * d + c]));
-          z *= static_cast<double>(problem.rule.scale);
-          if (cap != 0.0f) z = 30.0 * std::tanh(z / 30.0);
-          ASSERT_NEAR(static_cast<double>(logits[j]), z, problem.logit_error()) << d << " " << j;
+// Tokens [first, first + n_tokens) of a block in one call, against a double-precision loop.
+std::vector<float> block_attention_of(const Problem& problem, const std::vector<float>& sums,
+                                      std::size_t first, std::size_t stride) {
+  const QueryView queries = problem.queries();
+  std::vector<float> out(queries.n_tokens * stride + 1, 9.0f);
+  Scratch scratch;
+  log_block_attention(queries, problem.entries().keys, first, problem.rule, sums.data(), stride,
+                      out.data(), scratch);
+  EXPECT_EQ(out.back(), 9.0f) << "written past the end";
+  out.pop_back();
+  return out;
+}
+
+TEST_P(Scores, BlockAttentionAgreesWithScalarLoop) {
+  std::uint32_t seed = 1;
+  for (std::size_t d : {8u, 64u, 80u})
+    for (std::size_t group : {1u, 3u, 8u, 20u})
+      for (std::size_t first : {0u, 31u, 63u, 90u})
+        for (std::size_t n : {1u, 2u, 9u}) {
+          const float cap = (d + group + first) % 2 == 0 ? 0.0f : 30.0f;
+          const Problem problem(
+              {.head_dim = d, .group = group, .n_tokens = n, .n = first + n, .softcap = cap},
+              ++seed);
+          const QueryView queries = problem.queries();
+          std::vector<float> sums(n * group);
+          for (std::size_t r = 0; r < sums.size(); ++r)
+            sums[r] = static_cast<float>(r % 5) * 40.0f - 80.0f;  // no probability underflows
+          const std::size_t stride = first + n + (n == 2 ? 0 : 70);
+          const std::vector<float> got = block_attention_of(problem, sums, first, stride);
+          for (std::size_t t = 0; t < n; ++t)
+            for (std::size_t i = 0; i < stride; ++i) {
+              const float value = got[t * stride + i];
+              if (i > first + t) {
+                ASSERT_EQ(value, -std::numeric_limits<float>::infinity()) << t << " " << i;
+                continue;
+              }
+              double largest = -INFINITY;
+              std::vector<double> logs(group);
+              for (std::size_t j = 0; j < group; ++j) {
+                const float* q = queries.data + t * queries.token_stride + j * d;
+                double z = 0;
+                for (std::size_t c = 0; c < d; ++c)
+                  z += static_cast<double>(q[c]) *
+                       static_cast<double>(to_float(problem.entries().keys[i * d + c]));
+                z *= static_cast<double>(problem.rule.scale);
+                if (cap != 0.0f) z = 30.0 * std::tanh(z / 30.0);
+                logs[j] = z - static_cast<double>(sums[t * group + j]);
+                largest = std::max(largest, logs[j]);
+              }
+              double sum = 0;
+              for (double x : logs) sum += std::exp(x - largest);
+              ASSERT_NEAR(static_cast<double>(value), largest + std::log(sum),
+                          problem.logit_error() + 0x1p-22 * (std::abs(largest) + 80))
+                  << "d " << d << " group " << group << " first " << first << " token " << t << " "
+                  << i;
+            }
         }
-        ASSERT_EQ(logits[n], 9.0f) << "written past the end";
-      }
+}
+
+// A prefill computes a block in pieces, cut where its tiles end.
+TEST_P(Scores, BlockAttentionDoesNotDependOnHowItIsCut) {
+  constexpr std::size_t kTokens = 70;
+  const Problem problem({.group = 3, .n_tokens = kTokens, .n = kTokens}, 5);
+  const std::vector<float> sums(kTokens * 3, 1.5f);
+  const std::vector<float> whole = block_attention_of(problem, sums, 0, 80);
+  const QueryView queries = problem.queries();
+  Scratch scratch;
+  for (std::size_t step : {1u, 7u, 32u}) {
+    std::vector<float> pieces(kTokens * 80);
+    for (std::size_t t = 0; t < kTokens; t += step) {
+      QueryView part = queries;
+      part.data += t * queries.token_stride;
+      part.n_tokens = std::min(step, kTokens - t);
+      log_block_attention(part, problem.entries().keys, t, problem.rule, sums.data() + t * 3, 80,
+                          pieces.data() + t * 80, scratch);
     }
+    EXPECT_TRUE(same_bits(whole, pieces)) << step;
+  }
+}
+
+// Without values the log-sum-exp has the same bits.
+TEST_P(Scores, AttendWithoutValuesGivesTheSameSums) {
+  std::uint32_t seed = 1;
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(shape.describe());
+    const Problem problem(shape, ++seed);
+    const QueryView queries = problem.queries();
+    const std::size_t n_rows = queries.n_rows();
+    const auto sums_of = [&](bool with_values) {
+      std::vector<float> max(n_rows), sum(n_rows), out(n_rows * shape.head_dim), log(n_rows);
+      const StateView state{max.data(), sum.data(), out.data()};
+      reset_states(state, n_rows, shape.head_dim);
+      EntryView entries = problem.entries();
+      if (!with_values) entries.values = nullptr;
+      Scratch scratch;
+      attend(queries, entries, problem.rule, problem.visible.data(), state, scratch);
+      finish_states(state, queries.n_tokens, queries.group, shape.head_dim, 0, nullptr, log.data());
+      return log;
+    };
+    EXPECT_TRUE(same_bits(sums_of(true), sums_of(false)));
   }
 }
 

@@ -404,9 +404,13 @@ TEST(SelkvBias, HeadAndLayerModes) {
   EXPECT_TRUE(builtin_methods().parse("selkv").compensator->uses_bias());
 }
 
-TEST(Selkv, NeedsTheQueriesOfTheWholePrompt) {
-  EXPECT_EQ(builtin_methods().parse("selkv").queries_needed(1000), 1000u);
-  EXPECT_EQ(builtin_methods().parse("selkv merge=none bias=none").queries_needed(1000), 32u);
+TEST(Selkv, ReadsTheLastQueriesAndTheAttentionWithinBlocks) {
+  const Observation whole = builtin_methods().parse("selkv(block=64)").observation(1000);
+  EXPECT_EQ(whole.n_queries, 32u);
+  EXPECT_EQ(whole.block, 64u);
+  const Observation plain = builtin_methods().parse("selkv merge=none bias=none").observation(1000);
+  EXPECT_EQ(plain.n_queries, 32u);
+  EXPECT_EQ(plain.block, 0u);
 }
 
 }  // namespace
