@@ -72,6 +72,10 @@ std::string to_json(const RunResult& r) {
   out["n_floored"] = r.report.n_floored;
   out["prefill_ms"] = r.prefill_ms;
   out["compress_ms"] = r.compress_ms;
+  out["compress_stages_ms"] = {{"score", r.report.score_ms},
+                               {"select", r.report.select_ms},
+                               {"merge", r.report.merge_ms},
+                               {"freeze", r.report.freeze_ms}};
   out["question_ms"] = r.question_ms;
   out["decode_tokens_per_s"] = r.decode_tokens_per_s;
   out["loaded_bytes"] = r.loaded_bytes;

@@ -12,10 +12,13 @@ bool ObservedQueries::serves(const Observation& wanted, std::size_t n_prompt) co
   return wanted.block == 0 || n_tokens == n_prompt || block == std::min(wanted.block, n_prompt);
 }
 
-void HeadView::gather_queries(std::size_t first, std::size_t n, float* rows) const {
+void HeadView::gather_queries(std::size_t first, std::size_t n, float* rows,
+                              float* row_sums) const {
   for (std::size_t t = 0; t < n; ++t)
-    for (std::size_t g = 0; g < group; ++g, rows += head_dim)
+    for (std::size_t g = 0; g < group; ++g, rows += head_dim) {
       std::copy_n(query(g, first + t), head_dim, rows);
+      *row_sums++ = query_log_sum_exp(g, first + t);
+    }
 }
 
 std::span<const float> HeadView::window_mass(std::size_t window) {
@@ -24,21 +27,24 @@ std::span<const float> HeadView::window_mass(std::size_t window) {
   for (const auto& [size, mass] : window_mass_)
     if (size == n_window) return mass;
 
-  // A few tokens per call: small enough that a cancelled request ends soon, and that the gathered
-  // queries stay in the first-level cache.
-  constexpr std::size_t kStep = 8;
-  std::vector<float> rows(kStep * group * head_dim);
-  Visible visible[kStep];
+  // Tokens of a call share the conversion of the keys, but a cancelled request must end soon: a
+  // call takes at most 3e8 multiply-adds, some 30 ms.
+  constexpr std::size_t kMost = 32;
+  const std::size_t per_token = n_tokens * group * head_dim;
+  const std::size_t step = std::clamp<std::size_t>(300'000'000 / per_token, 1, kMost);
+  std::vector<float> rows(step * group * head_dim);
+  std::vector<float> row_sums(step * group);
+  Visible visible[kMost];
   std::vector<float> mass(n_tokens, 0.0f);
   const std::size_t window_begin = n_tokens - n_window;
-  for (std::size_t first = 0; first < n_window; first += kStep) {
+  for (std::size_t first = 0; first < n_window; first += step) {
     throw_if_cancelled(cancel);
-    const std::size_t n_step = std::min(kStep, n_window - first);
-    gather_queries(window_begin + first, n_step, rows.data());
+    const std::size_t n_step = std::min(step, n_window - first);
+    gather_queries(window_begin + first, n_step, rows.data(), row_sums.data());
     for (std::size_t t = 0; t < n_step; ++t)
       visible[t] = {0, static_cast<std::uint32_t>(window_begin + first + t + 1)};
     const QueryView view{rows.data(), n_step, group, head_dim, group * head_dim};
-    add_attention_mass(view, entries, rule, visible, mass.data(), scratch_);
+    add_attention_mass(view, entries, rule, visible, row_sums.data(), mass.data(), scratch_);
   }
   window_mass_.emplace_back(n_window, std::move(mass));
   return window_mass_.back().second;
@@ -56,10 +62,7 @@ std::span<const float> HeadView::block_attention(std::size_t block) {
   for (std::size_t first = 0; first < n_tokens; first += width) {
     throw_if_cancelled(cancel);
     const std::size_t n = std::min(width, n_tokens - first);
-    gather_queries(first, n, rows.data());
-    for (std::size_t t = 0; t < n; ++t)
-      for (std::size_t g = 0; g < group; ++g)
-        row_sums[t * group + g] = query_log_sum_exp(g, first + t);
+    gather_queries(first, n, rows.data(), row_sums.data());
     const QueryView view{rows.data(), n, group, head_dim, group * head_dim};
     log_block_attention(view, entries.keys + first * head_dim, 0, rule, row_sums.data(), width,
                         result.data() + first * width, scratch_);

@@ -90,8 +90,8 @@ class HeadView {
   Scratch& scratch() { return scratch_; }
 
  private:
-  // Queries of tokens [first, first + n), [n, group, head_dim].
-  void gather_queries(std::size_t first, std::size_t n, float* rows) const;
+  // Queries of tokens [first, first + n), [n, group, head_dim], and their log-sum-exps, [n, group].
+  void gather_queries(std::size_t first, std::size_t n, float* rows, float* row_sums) const;
 
   std::size_t query_row(std::size_t member, std::size_t token) const {
     return member * n_queries + (token + n_queries - n_tokens);

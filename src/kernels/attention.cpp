@@ -49,8 +49,6 @@ inline Workspace make_workspace(const QueryView& queries, Scratch& scratch) {
       d * kBlock / 2,          // turned: two f16 in a float
       d * kBlock,              // keys
       value_columns * kBlock,  // values
-      rows,                    // row_max
-      rows,                    // row_sum
   };
   constexpr std::size_t kParts = std::size(sizes);
   float* at = scratch.floats(std::accumulate(sizes, sizes + kParts, std::size_t{0}));
@@ -60,7 +58,7 @@ inline Workspace make_workspace(const QueryView& queries, Scratch& scratch) {
     at += sizes[i];
   }
   return {parts[0], parts[1], parts[2], parts[3], reinterpret_cast<Half*>(parts[4]),
-          parts[5], parts[6], parts[7], parts[8]};
+          parts[5], parts[6]};
 }
 
 inline void gather_queries(const QueryView& queries, std::size_t first_token, const Tile& tile,
@@ -185,27 +183,11 @@ void attend(const QueryView& queries, const EntryView& entries, const LogitRule&
   }
 }
 
-// First pass of add_attention_mass: maximum and sum of each row.
-struct MeasureVisitor {
-  const Tile& tile;
-  const Workspace& work;
-  const LogitRule& rule;
-  template <class E>
-  void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
-    const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
-    if (seen.empty()) return;
-    float largest[kMaxRows];
-    const Span computed = score_rows(tile, work, block, rule, first_row, n_rows, seen, largest);
-    fold_rows(n_rows, largest, computed, work.logits, work.row_max + first_row,
-              work.row_sum + first_row, work.keep);
-  }
-};
-
-// Second pass: the logits again (cheaper than keeping rows * n of them), now normalised.
 struct MassVisitor {
   const Tile& tile;
   const Workspace& work;
   const LogitRule& rule;
+  const float* log_sum_exp;
   float* mass;
   template <class E>
   void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
@@ -216,15 +198,15 @@ struct MassVisitor {
     for (std::size_t i = 0; i < n_rows; ++i) {
       if (largest[i] == kMinusInfinity) continue;
       float* p = work.logits + i * kBlock;
-      exponentiate(work.row_max[first_row + i], computed, p);
-      const float share = 1.0f / work.row_sum[first_row + i];
-      for (std::size_t j = seen.first; j < seen.last; ++j) mass[block.start + j] += p[j] * share;
+      exponentiate(log_sum_exp[first_row + i], computed, p);
+      for (std::size_t j = seen.first; j < seen.last; ++j) mass[block.start + j] += p[j];
     }
   }
 };
 
 void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
-                        const Visible* visible, float* mass, Scratch& scratch) {
+                        const Visible* visible, const float* log_sum_exp, float* mass,
+                        Scratch& scratch) {
   if (queries.n_tokens == 0 || entries.n == 0) return;
   const Workspace work = make_workspace(queries, scratch);
   const std::size_t step = tokens_per_tile(queries.group);
@@ -232,17 +214,11 @@ void add_attention_mass(const QueryView& queries, const EntryView& entries, cons
     const Tile tile{visible + t, std::min(step, queries.n_tokens - t), queries.group,
                     queries.head_dim};
     gather_queries(queries, t, tile, work.queries);
-    std::fill(work.row_max, work.row_max + tile.n_rows(), kMinusInfinity);
-    std::fill(work.row_sum, work.row_sum + tile.n_rows(), 0.0f);
-    const MeasureVisitor measure{tile, work, rule};
-    const MassVisitor add{tile, work, rule, mass};
-    if (tile.n_rows() <= kMaxRows) {
-      for_each_block<Half>(tile, entries, work, false, measure);
+    const MassVisitor add{tile, work, rule, log_sum_exp + t * queries.group, mass};
+    if (tile.n_rows() <= kMaxRows)
       for_each_block<Half>(tile, entries, work, false, add);
-    } else {
-      for_each_block<float>(tile, entries, work, false, measure);
+    else
       for_each_block<float>(tile, entries, work, false, add);
-    }
   }
 }
 
@@ -265,8 +241,10 @@ void attend(const QueryView& queries, const EntryView& entries, const LogitRule&
 }
 
 void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
-                        const Visible* visible, float* mass, Scratch& scratch) {
-  HWY_DYNAMIC_DISPATCH(add_attention_mass)(queries, entries, rule, visible, mass, scratch);
+                        const Visible* visible, const float* log_sum_exp, float* mass,
+                        Scratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(add_attention_mass)
+  (queries, entries, rule, visible, log_sum_exp, mass, scratch);
 }
 
 const char* instruction_set_name() { return HWY_DYNAMIC_DISPATCH(instruction_set_name)(); }

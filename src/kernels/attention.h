@@ -95,10 +95,12 @@ void finish_states(const StateView& state, std::size_t n_tokens, std::size_t gro
                    float* log_sum_exp);
 
 // mass[j] += sum over rows of softmax_j, for a materialised attention of few queries (an
-// observation window, SelKV Eq. 1 and SnapKV). mass is [entries.n].
+// observation window, SelKV Eq. 1 and SnapKV). mass is [entries.n], log_sum_exp [n_rows] that of
+// the same rows over the same entries: attention knew it already, which halves the work.
 // Deterministic: rows are added in order of r.
 void add_attention_mass(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
-                        const Visible* visible, float* mass, Scratch& scratch);
+                        const Visible* visible, const float* log_sum_exp, float* mass,
+                        Scratch& scratch);
 
 // What tokens attend to within their own block of positions, for SelKV Eq. 3, as logarithms (a row
 // whose mass lies elsewhere does not underflow): for query token t, which is entry first + t of the

@@ -63,8 +63,6 @@ struct Workspace {
   Half* turned;    // [head_dim, kBlock] transposed keys
   float* keys;     // [kBlock / kPanel, head_dim, kPanel]
   float* values;   // [head_dim / kPanel rounded up, kBlock, kPanel]
-  float* row_max;  // [tile rows], add_attention_mass only
-  float* row_sum;  // [tile rows], add_attention_mass only
 };
 
 // A block made ready: b factors of the two products.

@@ -24,6 +24,7 @@ JSON_FIELDS = {
     "kv_bytes_full": int, "kv_bytes": int, "entries_per_layer_head": list, "prefill_ms": float,
     "compress_ms": float, "decode_tokens_per_s": float, "peak_bytes": int, "seed": int,
     "threads": int, "model_sha256": str, "matmul": dict,
+    "compress_stages_ms": dict,
 }
 
 
@@ -172,6 +173,11 @@ class GoodInput(unittest.TestCase):
         self.assertGreater(out["kv_bytes"], 0.45 * out["kv_bytes_full"])
         digest = subprocess.run(["sha256sum", LLAMA], capture_output=True, check=True).stdout.decode().split()[0]
         self.assertEqual(out["model_sha256"], digest)
+        stages = out["compress_stages_ms"]
+        self.assertEqual(list(stages), ["score", "select", "merge", "freeze"])
+        self.assertTrue(all(time >= 0 for time in stages.values()), stages)
+        self.assertLess(0, sum(stages.values()))
+        self.assertLess(sum(stages.values()), 1.01 * out["compress_ms"] + 0.1)
 
     def test_entries_agree_with_bytes(self):
         for method in ["random", "streaming", "snapkv", "selkv"]:

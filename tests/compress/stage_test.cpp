@@ -50,12 +50,16 @@ TEST(HeadView, ReadsTheLastQueriesOfALargerOrSmallerCapture) {
   HeadView all = test::view_head(layer, 1);
   // The same last 10 queries, captured on their own.
   std::vector<float> queries;
+  std::vector<float> sums;
   for (std::size_t g = 0; g < 2; ++g)
-    for (std::size_t t = 30; t < 40; ++t)
+    for (std::size_t t = 30; t < 40; ++t) {
       queries.insert(queries.end(), all.query(g, t), all.query(g, t) + 16);
+      sums.push_back(all.query_log_sum_exp(g, t));
+    }
   HeadView few = test::view_head(layer, 1);
   few.n_queries = 10;
   few.queries = queries.data();
+  few.log_sum_exp = sums.data();
   const std::span<const float> a = all.window_mass(10);
   const std::span<const float> b = few.window_mass(10);
   EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
