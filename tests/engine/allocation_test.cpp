@@ -1,13 +1,18 @@
+// Memory that is asked for, and memory that is refused.
+//
 // Steady decoding allocates nothing, on any thread, in Precis or in ggml, but for two pieces a
 // graph: ggml_graph_compute begins with ggml_cpu_init, which makes and frees a small context each
-// time. In release builds every call of malloc and its kin is counted here; sanitizers own those
-// functions, and there the guard of src/base/allocation_guard.h is what fails.
+// time. In release builds every call of malloc and its kin is counted here, or made to fail;
+// sanitizers own those functions, and there the guard of src/base/allocation_guard.h is what fails.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "engine/batch.h"
+#include "engine/layer_cache.h"
 #include "engine/session_checks.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
@@ -19,9 +24,12 @@
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<std::size_t> n_allocations{0};
+std::atomic<std::size_t> failing{0};  // while counting, the n-th allocation fails; 0: none
 
-[[maybe_unused]] void note() {
-  if (counting.load(std::memory_order_relaxed)) ++n_allocations;
+// False if the allocation must fail.
+[[maybe_unused]] bool note() {
+  if (!counting.load(std::memory_order_relaxed)) return true;
+  return ++n_allocations != failing.load(std::memory_order_relaxed);
 }
 }  // namespace
 
@@ -33,24 +41,19 @@ void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 
 __attribute__((visibility("default"))) void* malloc(std::size_t n) {
-  note();
-  return __libc_malloc(n);
+  return note() ? __libc_malloc(n) : nullptr;
 }
 __attribute__((visibility("default"))) void* calloc(std::size_t n, std::size_t size) {
-  note();
-  return __libc_calloc(n, size);
+  return note() ? __libc_calloc(n, size) : nullptr;
 }
 __attribute__((visibility("default"))) void* realloc(void* p, std::size_t n) {
-  note();
-  return __libc_realloc(p, n);
+  return note() ? __libc_realloc(p, n) : nullptr;
 }
 __attribute__((visibility("default"))) void* aligned_alloc(std::size_t a, std::size_t n) {
-  note();
-  return __libc_memalign(a, n);
+  return note() ? __libc_memalign(a, n) : nullptr;
 }
 __attribute__((visibility("default"))) int posix_memalign(void** p, std::size_t a, std::size_t n) {
-  note();
-  *p = __libc_memalign(a, n);
+  *p = note() ? __libc_memalign(a, n) : nullptr;
   return *p != nullptr ? 0 : 12;
 }
 }
@@ -120,6 +123,68 @@ TEST_P(DecodeAllocations, BatchedStepsOfChangingSize) {
       ++n_with;
   // Sessions that were in fewer steps trim at other times: three groups.
   EXPECT_LE(n_with, 3 * most_with_allocations());
+}
+
+// What a head of a layer holds: packed rows as they are, then the tail.
+std::vector<std::uint8_t> rows_of(const LayerCache& cache, std::size_t head) {
+  const std::size_t d = cache.tail.shape().head_dim;
+  std::vector<std::uint8_t> bytes;
+  const auto add = [&](const void* from, std::size_t n) {
+    const auto* p = static_cast<const std::uint8_t*>(from);
+    bytes.insert(bytes.end(), p, p + n);
+  };
+  if (cache.packed_size() > 0) {
+    const PackedView packed = cache.packed_tail[head].view();
+    add(packed.keys, key_bytes(packed.types.keys, d, packed.n));
+    add(packed.values, value_bytes(packed.types.values, d, packed.n));
+  }
+  const EntryView tail = cache.tail.head(head);
+  add(tail.keys, tail.n * d * sizeof(Half));
+  add(tail.values, tail.n * d * sizeof(Half));
+  return bytes;
+}
+
+// A tail of 100 rows of which 64 can age, with 32 packed before: whichever allocation fails,
+// nothing is lost, and once there is memory the result is what it always is.
+TEST(AgedRows, LoseNothingWithoutMemory) {
+  if (!PRECIS_COUNTS_MALLOC) GTEST_SKIP() << "a sanitizer owns malloc";
+  const RowTypes types{RowType::kQ8_0, RowType::kQ4};
+  const auto make = [&](std::size_t n_before) {
+    LayerCache cache;
+    cache.tail = TailRows({2, 32});
+    for (const std::size_t n : {n_before, std::size_t{100}}) {
+      const std::size_t first = cache.tail.size();
+      cache.tail.grow(n);
+      for (std::size_t h = 0; h < 2; ++h)
+        for (std::size_t i = first * 32; i < cache.tail.size() * 32; ++i) {
+          cache.tail.key_row(h, 0)[i] = to_half(std::sin(static_cast<float>(i + h)));
+          cache.tail.value_row(h, 0)[i] = to_half(std::cos(static_cast<float>(i * 3 + h)));
+        }
+      if (n == n_before && n > 0) pack_aged_rows(cache, types);
+    }
+    return cache;
+  };
+  for (const std::size_t n_before : {0u, 64u}) {
+    LayerCache expected = make(n_before);
+    const std::size_t n_allocations_needed = count([&] { pack_aged_rows(expected, types); });
+    ASSERT_GT(n_allocations_needed, 0u);
+    ASSERT_GT(expected.packed_size(), n_before / 2);
+    for (std::size_t k = 1; k <= n_allocations_needed; ++k) {
+      LayerCache cache = make(n_before);
+      const std::size_t n_packed = cache.packed_size();
+      const std::vector<std::uint8_t> before[] = {rows_of(cache, 0), rows_of(cache, 1)};
+      failing = k;
+      count([&] { pack_aged_rows(cache, types); });
+      failing = 0;
+      ASSERT_EQ(cache.packed_size(), n_packed) << "allocation " << k;
+      for (std::size_t h = 0; h < 2; ++h)
+        ASSERT_EQ(rows_of(cache, h), before[h]) << "allocation " << k << ", head " << h;
+      pack_aged_rows(cache, types);
+      ASSERT_EQ(cache.packed_size(), expected.packed_size());
+      for (std::size_t h = 0; h < 2; ++h)
+        ASSERT_EQ(rows_of(cache, h), rows_of(expected, h)) << "allocation " << k;
+    }
+  }
 }
 
 }  // namespace
