@@ -152,6 +152,30 @@ HWY_INLINE void for_each_block(const Tile& tile, const EntryView& entries, const
   }
 }
 
+// Calls visit(tile, first_token, work) for the tiles of a call, their queries packed in work.
+template <class Visit>
+HWY_INLINE void for_each_tile(const QueryView& queries, const Visible* visible, Scratch& scratch,
+                              const Visit& visit) {
+  const Workspace work = make_workspace(queries, scratch);
+  const std::size_t step = tokens_per_tile(queries.group);
+  for (std::size_t t = 0; t < queries.n_tokens; t += step) {
+    const Tile tile{visible + t, std::min(step, queries.n_tokens - t), queries.group,
+                    queries.head_dim};
+    gather_queries(queries, t, tile, work.queries);
+    visit(tile, t, work);
+  }
+}
+
+// Few rows read f16 as they go, many share f32.
+template <class Visit>
+HWY_INLINE void visit_blocks(const Tile& tile, const EntryView& entries, const Workspace& work,
+                             bool with_values, const Visit& visit) {
+  if (tile.n_rows() <= kMaxRows)
+    for_each_block<Half>(tile, entries, work, with_values, visit);
+  else
+    for_each_block<float>(tile, entries, work, with_values, visit);
+}
+
 struct AttendVisitor {
   const Tile& tile;
   const Workspace& work;
@@ -166,21 +190,13 @@ struct AttendVisitor {
 void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
             const Visible* visible, const StateView& state, Scratch& scratch) {
   if (queries.n_tokens == 0 || entries.n == 0) return;
-  const Workspace work = make_workspace(queries, scratch);
-  const std::size_t step = tokens_per_tile(queries.group);
-  for (std::size_t t = 0; t < queries.n_tokens; t += step) {
-    const Tile tile{visible + t, std::min(step, queries.n_tokens - t), queries.group,
-                    queries.head_dim};
-    gather_queries(queries, t, tile, work.queries);
-    const std::size_t row = t * queries.group;
-    const StateView part{state.max + row, state.sum + row, state.out + row * queries.head_dim};
-    const AttendVisitor visit{tile, work, rule, part};
-    const bool with_values = entries.values != nullptr;
-    if (tile.n_rows() <= kMaxRows)
-      for_each_block<Half>(tile, entries, work, with_values, visit);
-    else
-      for_each_block<float>(tile, entries, work, with_values, visit);
-  }
+  for_each_tile(
+      queries, visible, scratch, [&](const Tile& tile, std::size_t first, const Workspace& work) {
+        const std::size_t row = first * queries.group;
+        const StateView part{state.max + row, state.sum + row, state.out + row * queries.head_dim};
+        visit_blocks(tile, entries, work, entries.values != nullptr,
+                     AttendVisitor{tile, work, rule, part});
+      });
 }
 
 struct MassVisitor {
@@ -208,18 +224,11 @@ void add_attention_mass(const QueryView& queries, const EntryView& entries, cons
                         const Visible* visible, const float* log_sum_exp, float* mass,
                         Scratch& scratch) {
   if (queries.n_tokens == 0 || entries.n == 0) return;
-  const Workspace work = make_workspace(queries, scratch);
-  const std::size_t step = tokens_per_tile(queries.group);
-  for (std::size_t t = 0; t < queries.n_tokens; t += step) {
-    const Tile tile{visible + t, std::min(step, queries.n_tokens - t), queries.group,
-                    queries.head_dim};
-    gather_queries(queries, t, tile, work.queries);
-    const MassVisitor add{tile, work, rule, log_sum_exp + t * queries.group, mass};
-    if (tile.n_rows() <= kMaxRows)
-      for_each_block<Half>(tile, entries, work, false, add);
-    else
-      for_each_block<float>(tile, entries, work, false, add);
-  }
+  for_each_tile(
+      queries, visible, scratch, [&](const Tile& tile, std::size_t first, const Workspace& work) {
+        const float* sums = log_sum_exp + first * queries.group;
+        visit_blocks(tile, entries, work, false, MassVisitor{tile, work, rule, sums, mass});
+      });
 }
 
 const char* instruction_set_name() { return hwy::TargetName(HWY_TARGET); }

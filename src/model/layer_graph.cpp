@@ -9,41 +9,38 @@ const float* floats(const ggml_tensor* t) { return static_cast<const float*>(t->
 
 // The three phases of attention as ggml custom nodes: ggml puts a barrier between nodes, so each
 // phase sees all of the one before. Sources: store {k, v}; attend {q, store}; finish {q, attend}.
-void store_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
-  auto* node = static_cast<AttentionNode*>(data);
+// What every phase is called with; its first source has the tokens in dimension 2.
+AttentionCall call_of(const ggml_tensor* dst, const AttentionNode& node, int ith, int nth) {
   AttentionCall call;
-  call.layer = node->layer;
+  call.layer = node.layer;
   call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
-  call.k = floats(dst->src[0]);
-  call.v = floats(dst->src[1]);
+  call.n_outputs = std::min(node.n_outputs, call.n_tokens);
   call.thread = static_cast<std::size_t>(ith);
   call.n_threads = static_cast<std::size_t>(nth);
-  (*node->op)->store(call);
+  return call;
+}
+
+void store_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
+  const auto& node = *static_cast<const AttentionNode*>(data);
+  AttentionCall call = call_of(dst, node, ith, nth);
+  call.k = floats(dst->src[0]);
+  call.v = floats(dst->src[1]);
+  (*node.op)->store(call);
 }
 
 void attend_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
-  auto* node = static_cast<AttentionNode*>(data);
-  AttentionCall call;
-  call.layer = node->layer;
-  call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
-  call.n_outputs = std::min(node->n_outputs, call.n_tokens);
+  const auto& node = *static_cast<const AttentionNode*>(data);
+  AttentionCall call = call_of(dst, node, ith, nth);
   call.q = floats(dst->src[0]);
-  call.thread = static_cast<std::size_t>(ith);
-  call.n_threads = static_cast<std::size_t>(nth);
-  (*node->op)->attend(call);
+  (*node.op)->attend(call);
 }
 
 void finish_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
-  auto* node = static_cast<AttentionNode*>(data);
-  AttentionCall call;
-  call.layer = node->layer;
-  call.n_tokens = static_cast<std::size_t>(dst->src[0]->ne[2]);
-  call.n_outputs = std::min(node->n_outputs, call.n_tokens);
+  const auto& node = *static_cast<const AttentionNode*>(data);
+  AttentionCall call = call_of(dst, node, ith, nth);
   call.q = floats(dst->src[0]);
   call.out = static_cast<float*>(dst->data);
-  call.thread = static_cast<std::size_t>(ith);
-  call.n_threads = static_cast<std::size_t>(nth);
-  (*node->op)->finish(call);
+  (*node.op)->finish(call);
 }
 
 }  // namespace

@@ -23,24 +23,9 @@ CondenseRequest with(const std::string& spec, const std::string& keep, const Row
   return r;
 }
 
-class RowTypesTest : public testing::TestWithParam<const char*> {
+class RowTypesTest : public TinySession {
  protected:
-  void SetUp() override {
-    engine_ = load(1);
-    const auto all = random_tokens(kPrompt + kMore, engine_->config().n_vocab, 3);
-    prompt_.assign(all.begin(), all.begin() + kPrompt);
-    more_.assign(all.begin() + kPrompt, all.end());
-  }
-  // The same product of weights in every engine: which one is faster may be measured differently.
-  static std::shared_ptr<const Engine> load(std::size_t n_threads) {
-    return Engine::load(tiny_model(GetParam()),
-                        {.n_threads = n_threads, .matmul = MatmulMode::kSgemm});
-  }
-  Session condensed(const CondenseRequest& req) const {
-    Session session(engine_);
-    session.condense(prompt_, req);
-    return session;
-  }
+  RowTypesTest() : TinySession(kPrompt, kMore) {}
   // Mean KL to the f16 cache over tokens read one by one.
   double divergence(const std::string& spec, const std::string& keep, const RowTypes& rows) const {
     Session exact = condensed(with(spec, keep, kF16));
@@ -52,9 +37,6 @@ class RowTypesTest : public testing::TestWithParam<const char*> {
     }
     return sum / static_cast<double>(more_.size());
   }
-
-  std::shared_ptr<const Engine> engine_;
-  std::vector<Token> prompt_, more_;
 };
 
 // Groups of 3, 7 and 4 with sliding layers; head sizes that are multiples of 32.

@@ -21,6 +21,33 @@ inline CondenseRequest request(const std::string& spec, const std::string& keep,
   return {builtin_methods().parse(spec), Budget::parse(keep), seed, {}};
 }
 
+// A tiny model, the test's parameter, a prompt and what follows it.
+class TinySession : public testing::TestWithParam<const char*> {
+ protected:
+  TinySession(std::size_t n_prompt, std::size_t n_more) : n_prompt_(n_prompt), n_more_(n_more) {}
+  void SetUp() override {
+    engine_ = load(1);
+    const auto all = random_tokens(n_prompt_ + n_more_, engine_->config().n_vocab, 3);
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(n_prompt_);
+    prompt_.assign(all.begin(), middle);
+    more_.assign(middle, all.end());
+  }
+  // The same product of weights in every engine: which one is faster may be measured differently.
+  static std::shared_ptr<const Engine> load(std::size_t n_threads) {
+    return Engine::load(tiny_model(GetParam()),
+                        {.n_threads = n_threads, .matmul = MatmulMode::kSgemm});
+  }
+  Session condensed(const CondenseRequest& req) const {
+    Session session(engine_);
+    session.condense(prompt_, req);
+    return session;
+  }
+
+  const std::size_t n_prompt_, n_more_;
+  std::shared_ptr<const Engine> engine_;
+  std::vector<Token> prompt_, more_;
+};
+
 inline std::vector<std::string> all_presets() {
   const Registry registry = builtin_methods();
   std::vector<std::string> names;

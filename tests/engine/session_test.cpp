@@ -17,27 +17,9 @@ constexpr std::size_t kMore = 24;
 
 // gemma3 mixes sliding and global layers, llama has groups of 2, qwen2 one KV head and a group
 // of 7.
-class SessionTest : public testing::TestWithParam<const char*> {
+class SessionTest : public TinySession {
  protected:
-  void SetUp() override {
-    engine_ = load(1);
-    const auto all = random_tokens(kPrompt + kMore, engine_->config().n_vocab, 3);
-    prompt_.assign(all.begin(), all.begin() + kPrompt);
-    more_.assign(all.begin() + kPrompt, all.end());
-  }
-  static std::shared_ptr<const Engine> load(std::size_t n_threads) {
-    // Fixed, because measurements of two engines may decide differently.
-    return Engine::load(tiny_model(GetParam()),
-                        {.n_threads = n_threads, .matmul = MatmulMode::kSgemm});
-  }
-  Session condensed(const CondenseRequest& req) {
-    Session session(engine_);
-    session.condense(prompt_, req);
-    return session;
-  }
-
-  std::shared_ptr<const Engine> engine_;
-  std::vector<Token> prompt_, more_;
+  SessionTest() : TinySession(kPrompt, kMore) {}
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, SessionTest, testing::Values("llama", "gemma3", "qwen2"),
