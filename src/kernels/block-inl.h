@@ -203,22 +203,29 @@ HWY_INLINE float finish_logits(const LogitRule& rule, const float* bias, Span se
   return largest_lane(d, largest);
 }
 
-// z <- exp(z - max), returns the sum. Two vectors at a time: the exponential is one long chain of
-// dependent instructions. Panels are an even number of vectors.
+// z <- exp(z - max) for kVectors vectors from z on, added to sums in turn.
+template <std::size_t kVectors>
+HWY_INLINE void exponentiate_vectors(hn::Vec<FloatTag> max, float* z,
+                                     hn::Vec<FloatTag> (&sums)[2]) {
+  const FloatTag d;
+  hn::Vec<FloatTag> p[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) p[v] = hn::Sub(hn::LoadU(d, z + v * kLanes), max);
+  exp_nonpositive(d, p);
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    sums[v % 2] = hn::Add(sums[v % 2], p[v]);
+    hn::StoreU(p[v], d, z + v * kLanes);
+  }
+}
+
+// z <- exp(z - max), returns the sum. Panels are an even number of vectors.
 HWY_INLINE float exponentiate(float max, Span computed, float* z) {
   const FloatTag d;
   const auto m = hn::Set(d, max);
-  auto sum0 = hn::Zero(d);
-  auto sum1 = hn::Zero(d);
-  for (std::size_t c = computed.first; c < computed.last; c += 2 * kLanes) {
-    const auto p0 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, z + c), m));
-    const auto p1 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, z + c + kLanes), m));
-    sum0 = hn::Add(sum0, p0);
-    sum1 = hn::Add(sum1, p1);
-    hn::StoreU(p0, d, z + c);
-    hn::StoreU(p1, d, z + c + kLanes);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  hn::Vec<FloatTag> sums[2] = {hn::Zero(d), hn::Zero(d)};
+  std::size_t c = computed.first;
+  for (; c + 4 * kLanes <= computed.last; c += 4 * kLanes) exponentiate_vectors<4>(m, z + c, sums);
+  for (; c < computed.last; c += 2 * kLanes) exponentiate_vectors<2>(m, z + c, sums);
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sums[0], sums[1])));
 }
 
 // What exp is taken relative to. A row that has seen nothing has maximum -inf; relative to 0 its

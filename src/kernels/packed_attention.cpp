@@ -2,8 +2,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
+#include "kernels/packed_groups.h"
 #include "kernels/packed_rows.h"
 #include "kernels/simd_targets.h"
 
@@ -11,17 +11,17 @@
 #define HWY_TARGET_INCLUDE "kernels/packed_attention.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/packed-inl.h"
+#include "kernels/quantised-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace precis {
 namespace HWY_NAMESPACE {
 
 constexpr std::size_t kGroupsPerBlock = kBlock / kGroupEntries;
-// Up to this many rows convert entries as they load them; of more, 6 at a time share a block that
-// was expanded to f32.
+// Up to this many rows convert f16 entries as they load them; of more, 6 at a time share a block
+// that was expanded to f32.
 constexpr std::size_t kMostDirectRows = kMaxRows;
-constexpr std::size_t kExpandedRows = 6;
+constexpr std::size_t kSharingRows = 6;
 
 // Everything about a call that does not change from block to block.
 struct PackedCall {
@@ -30,20 +30,17 @@ struct PackedCall {
   const LogitRule& rule;
   const Visible* visible;
   const StateView& state;
-  float* rows;           // [n_rows, head_dim] packed queries
-  float* z;              // [kMaxRows, kBlock]
-  float* bias;           // [kBlock]
-  float* scaled;         // [kMaxRows, head_dim] queries times scales of q4 keys
-  float* weights;        // [kMaxRows, kGroupEntries]
-  std::uint8_t* padded;  // a full group of keys
-  float* expanded;       // a block's keys, then its values: 2 x [kBlock, head_dim]; or null
-
-  float* expanded_keys(std::size_t g) const {
-    return expanded + g * kGroupEntries * queries.head_dim;
-  }
-  float* expanded_values(std::size_t g) const {
-    return expanded + (kBlock + g * kGroupEntries) * queries.head_dim;
-  }
+  float* rows;                           // [n_rows, head_dim] packed queries
+  float* z;                              // [kMaxRows, kBlock]
+  float* bias;                           // [kBlock]
+  Codes<LongCode> long_queries;          // of all rows, for q8_0 keys
+  Codes<ShortCode> short_queries;        // of kMaxRows, for a group of q4 keys
+  Codes<LongCode> long_probabilities;    // of kMaxRows, for a group of q8_0 values
+  Codes<ShortCode> short_probabilities;  // for q4
+  std::uint8_t* padded_keys;             // a full group
+  std::uint8_t* padded_values;
+  float* expanded_keys;    // f16 of a block as f32, [kBlock, head_dim]; or null
+  float* expanded_values;  // likewise
 
   const std::uint8_t* key_group(std::size_t start) const {
     return entries.keys + key_bytes(entries.types.keys, queries.head_dim, start);
@@ -52,38 +49,6 @@ struct PackedCall {
     return entries.values + value_bytes(entries.types.values, queries.head_dim, start);
   }
 };
-
-// The last group of a list as a full one: the loops over keys know no other. What is added is
-// hidden.
-inline void pad_keys(const PackedCall& call, const std::uint8_t* group, std::size_t n) {
-  const std::size_t d = call.queries.head_dim;
-  const RowType type = call.entries.types.keys;
-  std::uint8_t* to = call.padded;
-  std::memset(to, 0, key_bytes(type, d, kGroupEntries));
-  if (type == RowType::kQ4) {
-    const std::size_t header = 2 * d * sizeof(Half);
-    std::memcpy(to, group, header);
-    const std::size_t half = (n + 1) / 2;
-    constexpr std::size_t kHalf = kGroupEntries / 2;
-    for (std::size_t c = 0; c < d; ++c) {
-      const std::uint8_t* from = group + header + c * half;
-      std::uint8_t* line = to + header + c * kHalf;
-      for (std::size_t i = 0; i < n; ++i) {
-        const unsigned code = i < half ? from[i] & 15u : static_cast<unsigned>(from[i - half] >> 4);
-        std::uint8_t& byte = line[i % kHalf];
-        byte = static_cast<std::uint8_t>(byte | (i < kHalf ? code : code << 4));
-      }
-    }
-    return;
-  }
-  const std::size_t size = type == RowType::kF16 ? sizeof(Half) : 1;
-  for (std::size_t c = 0; c < d; ++c)
-    std::memcpy(to + c * kGroupEntries * size, group + c * n * size, n * size);
-  if (type == RowType::kF16) return;
-  for (std::size_t b = 0; b < d / kBlockChannels; ++b)
-    std::memcpy(to + (d + b * sizeof(Half)) * kGroupEntries, group + (d + b * sizeof(Half)) * n,
-                n * sizeof(Half));
-}
 
 struct PackedBlock {
   std::size_t start = 0;
@@ -107,10 +72,15 @@ inline PackedBlock prepare_packed(const PackedCall& call, std::size_t start) {
     block.n[g] = std::min(kGroupEntries, n - first);
     block.keys[g] = call.key_group(first);
     block.values[g] = call.value_group(first);
-    if (block.n[g] > 0 && block.n[g] < kGroupEntries) {
-      pad_keys(call, block.keys[g], block.n[g]);
-      block.keys[g] = call.padded;
-    }
+    // The last group of a list: the loops know only full ones (except of f16 values). What is added
+    // is hidden.
+    if (block.n[g] == 0 || block.n[g] == kGroupEntries) continue;
+    const std::size_t d = call.queries.head_dim;
+    pad_key_group(call.entries.types.keys, block.keys[g], block.n[g], d, call.padded_keys);
+    block.keys[g] = call.padded_keys;
+    if (call.entries.types.values == RowType::kF16) continue;
+    pad_value_group(call.entries.types.values, block.values[g], block.n[g], d, call.padded_values);
+    block.values[g] = call.padded_values;
   }
   const std::size_t next = std::min(n, start + kBlock);
   block.own_values = ahead_of(call.value_group(start), call.value_group(next));
@@ -122,39 +92,17 @@ inline PackedBlock prepare_packed(const PackedCall& call, std::size_t start) {
   return block;
 }
 
-inline NibbleLoader key_codes(const PackedCall& call, const std::uint8_t* group) {
-  return {group + 2 * call.queries.head_dim * sizeof(Half), kGroupEntries / 2};
-}
-
-// The block's numbers as f32, scales not applied.
+// The block's f16 numbers as f32.
 inline void expand_block(const PackedCall& call, PackedBlock& block) {
   const std::size_t d = call.queries.head_dim;
   for (std::size_t g = 0; g < kGroupsPerBlock && block.n[g] > 0; ++g) {
-    float* keys = call.expanded_keys(g);
-    float* values = call.expanded_values(g);
-    const std::size_t n = block.n[g];
-    switch (call.entries.types.keys) {
-      case RowType::kF16:
-        expand(HalfLoader{block.keys[g], kGroupEntries}, d, kGroupEntries, block.own_values, keys);
-        break;
-      case RowType::kQ8_0:
-        expand(ByteLoader{block.keys[g], kGroupEntries}, d, kGroupEntries, block.own_values, keys);
-        break;
-      case RowType::kQ4:
-        expand(key_codes(call, block.keys[g]), d, kGroupEntries, block.own_values, keys);
-        break;
-    }
-    switch (call.entries.types.values) {
-      case RowType::kF16:
-        expand(HalfLoader{block.values[g], d}, n, d, block.next_keys, values);
-        break;
-      case RowType::kQ8_0:
-        expand(ByteLoader{block.values[g], d}, n, d, block.next_keys, values);
-        break;
-      case RowType::kQ4:
-        expand(NibbleLoader{block.values[g], d / 2}, n, d, block.next_keys, values);
-        break;
-    }
+    const std::size_t skip = g * kGroupEntries * d;
+    if (call.expanded_keys != nullptr)
+      expand(HalfLoader{block.keys[g], kGroupEntries}, d, kGroupEntries, block.own_values,
+             call.expanded_keys + skip);
+    if (call.expanded_values != nullptr)
+      expand(HalfLoader{block.values[g], d}, block.n[g], d, block.next_keys,
+             call.expanded_values + skip);
   }
 }
 
@@ -166,39 +114,60 @@ inline Span seen_by_packed_rows(const PackedCall& call, std::size_t start, std::
                        start);
 }
 
+// Logits of rows from first_row on over group g of the block.
 template <std::size_t kRows>
 HWY_INLINE void multiply_keys(const PackedCall& call, PackedBlock& block, std::size_t g,
-                              const KeyProduct<kRows>& product) {
+                              std::size_t first_row) {
+  const std::size_t d = call.queries.head_dim;
   const std::uint8_t* group = block.keys[g];
-  const RowType type = call.entries.types.keys;
-  if (call.expanded != nullptr) {
-    const FloatLoader numbers{call.expanded_keys(g), kGroupEntries};
-    if (type == RowType::kF16) return product.f16(numbers, block.own_values);
-    if (type == RowType::kQ8_0) return product.q8(numbers, group, block.own_values);
-    return product.q4(numbers, group, call.scaled, block.own_values);
+  const float* rows = call.rows + first_row * d;
+  float* z = call.z + g * kGroupEntries;
+  switch (call.entries.types.keys) {
+    case RowType::kF16: {
+      const KeyProduct<kRows> product{rows, d, z, kBlock};
+      if (call.expanded_keys == nullptr)
+        return product.f16(HalfLoader{group, kGroupEntries}, block.own_values);
+      return product.f16(FloatLoader{call.expanded_keys + g * kGroupEntries * d, kGroupEntries},
+                         block.own_values);
+    }
+    case RowType::kQ8_0:
+      return multiply_key_codes<kRows, true>(
+          KeyBytes{group}, call.long_queries.from_row(first_row, d), group + kGroupEntries * d, d,
+          z, kBlock, block.own_values);
+    case RowType::kQ4:
+      round_scaled_queries<kRows>(rows, d, group, call.short_queries);
+      return multiply_key_codes<kRows, false>(KeyNibbles{group + 2 * d * sizeof(Half)},
+                                              call.short_queries, nullptr, d, z, kBlock,
+                                              block.own_values);
   }
-  if (type == RowType::kF16) return product.f16(HalfLoader{group, kGroupEntries}, block.own_values);
-  if (type == RowType::kQ8_0)
-    return product.q8(ByteLoader{group, kGroupEntries}, group, block.own_values);
-  product.q4(key_codes(call, group), group, call.scaled, block.own_values);
 }
 
+// Adds the values of entries [first, last) of group g of the block; the others have probability 0.
 template <std::size_t kRows>
 HWY_INLINE void add_values(const PackedCall& call, PackedBlock& block, std::size_t g,
-                           const ValueProduct<kRows>& product) {
+                           std::size_t first, std::size_t last, const float* keep, float* out) {
+  const std::size_t d = call.queries.head_dim;
   const std::uint8_t* group = block.values[g];
-  const std::size_t d = product.head_dim;
-  const RowType type = call.entries.types.values;
-  if (call.expanded != nullptr) {
-    const FloatLoader numbers{call.expanded_values(g), d};
-    if (type == RowType::kF16) return product.f16(numbers, group, block.next_keys);
-    if (type == RowType::kQ8_0) return product.q8(numbers, group, call.weights, block.next_keys);
-    return product.q4(numbers, group, call.weights, block.next_keys);
+  const float* p = call.z + g * kGroupEntries;
+  switch (call.entries.types.values) {
+    case RowType::kF16: {
+      const ValueProduct<kRows> product{d, block.n[g], first, last, p, kBlock, keep, out};
+      if (call.expanded_values == nullptr)
+        return product.f16(HalfLoader{group, d}, group, block.next_keys);
+      return product.f16(FloatLoader{call.expanded_values + g * kGroupEntries * d, d}, group,
+                         block.next_keys);
+    }
+    case RowType::kQ8_0:
+      round_probabilities<kRows, false>(p, kBlock, d, group + kGroupEntries * d,
+                                        call.long_probabilities);
+      return add_value_codes<kRows>(ValueBytes{group, d}, call.long_probabilities, d, keep, out,
+                                    block.next_keys);
+    case RowType::kQ4:
+      round_probabilities<kRows, true>(p, kBlock, d, group + kGroupEntries * d / 2,
+                                       call.short_probabilities);
+      return add_value_codes<kRows>(ValueNibbles{group, d}, call.short_probabilities, d, keep, out,
+                                    block.next_keys);
   }
-  if (type == RowType::kF16) return product.f16(HalfLoader{group, d}, group, block.next_keys);
-  if (type == RowType::kQ8_0)
-    return product.q8(ByteLoader{group, d}, group, call.weights, block.next_keys);
-  product.q4(NibbleLoader{group, d / 2}, group, call.weights, block.next_keys);
 }
 
 template <std::size_t kRows>
@@ -212,8 +181,7 @@ HWY_NOINLINE void attend_packed_rows(const PackedCall& call, PackedBlock& block,
     const std::size_t at = g * kGroupEntries;
     if (seen.first >= at + kGroupEntries || seen.last <= at) continue;
     computed = join(computed, {at, at + kGroupEntries});
-    multiply_keys(call, block, g,
-                  KeyProduct<kRows>{call.rows + first_row * d, d, call.z + at, kBlock});
+    multiply_keys<kRows>(call, block, g, first_row);
   }
   float largest[kMaxRows];
   float keep[kMaxRows];
@@ -229,9 +197,7 @@ HWY_NOINLINE void attend_packed_rows(const PackedCall& call, PackedBlock& block,
     if (seen.first >= at + kGroupEntries || seen.last <= at) continue;
     const std::size_t first = std::max(seen.first, at) - at;
     const std::size_t last = std::min(seen.last - at, block.n[g]);
-    add_values(call, block, g,
-               ValueProduct<kRows>{d, block.n[g], first, last, call.z + at, kBlock, keep,
-                                   call.state.out + first_row * d});
+    add_values<kRows>(call, block, g, first, last, keep, call.state.out + first_row * d);
     std::fill(keep, keep + kRows, 1.0f);
   }
 }
@@ -258,31 +224,64 @@ inline void attend_packed_group(const PackedCall& call, PackedBlock& block, std:
   }
 }
 
+// Gives out parts of one array, each aligned to 64 bytes. With no array it only counts.
+struct Parts {
+  float* base = nullptr;
+  std::size_t used = 0;
+  float* floats(std::size_t n) {
+    float* part = base == nullptr ? nullptr : base + used;
+    used += (n + 15) / 16 * 16;
+    return part;
+  }
+  std::uint8_t* bytes(std::size_t n) {
+    return reinterpret_cast<std::uint8_t*>(floats((n + sizeof(float) - 1) / sizeof(float)));
+  }
+  template <class Code>
+  Codes<Code> codes(std::size_t n_rows, std::size_t head_dim) {
+    const std::size_t n_blocks = (head_dim + kBlockChannels - 1) / kBlockChannels;
+    Codes<Code> codes;
+    codes.codes = reinterpret_cast<Code*>(bytes(n_rows * head_dim * sizeof(Code)));
+    codes.steps = floats(n_rows * n_blocks);
+    codes.bases = floats(n_rows * n_blocks);
+    return codes;
+  }
+};
+
+inline void place_memory(PackedCall& call, Parts& parts) {
+  const RowTypes& types = call.entries.types;
+  const std::size_t n_rows = call.queries.n_rows();
+  const std::size_t d = call.queries.head_dim;
+  call.rows = parts.floats(n_rows * d);
+  call.z = parts.floats(kMaxRows * kBlock);
+  call.bias = parts.floats(kBlock);
+  if (types.keys == RowType::kQ8_0) call.long_queries = parts.codes<LongCode>(n_rows, d);
+  if (types.keys == RowType::kQ4) call.short_queries = parts.codes<ShortCode>(kMaxRows, d);
+  if (types.values == RowType::kQ8_0) call.long_probabilities = parts.codes<LongCode>(kMaxRows, d);
+  if (types.values == RowType::kQ4) call.short_probabilities = parts.codes<ShortCode>(kMaxRows, d);
+  call.padded_keys = parts.bytes(key_bytes(types.keys, d, kGroupEntries));
+  call.padded_values = parts.bytes(value_bytes(types.values, d, kGroupEntries));
+  if (n_rows <= kMostDirectRows) return;
+  if (types.keys == RowType::kF16) call.expanded_keys = parts.floats(kBlock * d);
+  if (types.values == RowType::kF16) call.expanded_values = parts.floats(kBlock * d);
+}
+
 void attend_packed(const QueryView& queries, const PackedView& entries, const LogitRule& rule,
                    const Visible* visible, const StateView& state, Scratch& scratch) {
   const std::size_t n_rows = queries.n_rows();
   const std::size_t d = queries.head_dim;
   if (n_rows == 0 || entries.n == 0) return;
-  const std::size_t rows_size = (n_rows * d + 15) / 16 * 16;
-  const std::size_t scaled_size = kMaxRows * d;
-  const std::size_t padded_size = d * kGroupEntries / 2 + d;  // f16 keys are the largest
-  const bool expands = n_rows > kMostDirectRows;
-  float* at =
-      scratch.floats(rows_size + kMaxRows * kBlock + kBlock + scaled_size +
-                     kMaxRows * kGroupEntries + padded_size + (expands ? 2 * kBlock * d : 0));
-  PackedCall call{queries, entries, rule, visible, state, at, {}, {}, {}, {}, {}, {}};
-  call.z = at += rows_size;
-  call.bias = at += kMaxRows * kBlock;
-  call.scaled = at += kBlock;
-  call.weights = at += scaled_size;
-  at += kMaxRows * kGroupEntries;
-  call.padded = reinterpret_cast<std::uint8_t*>(at);
-  if (expands) call.expanded = at + padded_size;
+  PackedCall call{queries, entries, rule, visible, state, {}, {}, {},
+                  {},      {},      {},   {},      {},    {}, {}, {}};
+  Parts counted;
+  place_memory(call, counted);
+  Parts parts{scratch.floats(counted.used)};
+  place_memory(call, parts);
   const std::size_t width = queries.group * d;
   for (std::size_t t = 0; t < queries.n_tokens; ++t) {
     const float* from = queries.data + t * queries.token_stride;
     std::copy(from, from + width, call.rows + t * width);
   }
+  if (entries.types.keys == RowType::kQ8_0) round_queries(call.rows, n_rows, d, call.long_queries);
   std::size_t begin = entries.n;
   std::size_t end = 0;
   for (std::size_t t = 0; t < queries.n_tokens; ++t) {
@@ -290,12 +289,12 @@ void attend_packed(const QueryView& queries, const PackedView& entries, const Lo
     begin = std::min<std::size_t>(begin, visible[t].first);
     end = std::max<std::size_t>(end, visible[t].last);
   }
-  const std::size_t most = expands ? kExpandedRows : kMostDirectRows;
+  const std::size_t most = n_rows > kMostDirectRows ? kSharingRows : kMostDirectRows;
   const std::size_t n_chunks = (n_rows + most - 1) / most;
   for (std::size_t start = begin / kBlock * kBlock; start < end; start += kBlock) {
     if (seen_in_block(visible, queries.n_tokens, start).empty()) continue;
     PackedBlock block = prepare_packed(call, start);
-    if (expands) expand_block(call, block);
+    expand_block(call, block);
     for (std::size_t i = 0; i < n_chunks; ++i) {
       const std::size_t first_row = n_rows * i / n_chunks;
       attend_packed_group(call, block, first_row, n_rows * (i + 1) / n_chunks - first_row);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "kernels/packed_groups.h"
 
 namespace precis {
 namespace {
@@ -21,8 +22,6 @@ Half get(const std::uint8_t* from) {
   std::memcpy(&x, from, sizeof x);
   return x;
 }
-
-std::size_t half_of(std::size_t n) { return (n + 1) / 2; }
 
 // x ~ scale * i with |i| <= 127.
 struct Symmetric {
@@ -62,19 +61,55 @@ float block_largest(const float* x) {
   return largest;
 }
 
-// Where the parts of a group lie.
+// Where the parts of a group of n entries lie, in bytes from its start.
 struct Q8Group {
-  std::size_t scales;  // bytes before them
-  Q8Group(std::size_t n, std::size_t d) : scales(n * d) {}
-  std::size_t scale(std::size_t block, std::size_t entry, std::size_t n) const {
-    return scales + (block * n + entry) * sizeof(Half);
+  std::size_t n;
+  std::size_t d;
+  std::size_t scale(std::size_t block, std::size_t entry) const {
+    return n * d + (block * n + entry) * sizeof(Half);
+  }
+  std::size_t key(std::size_t entry, std::size_t channel) const {
+    return (channel / 2 * n + entry) * 2 + channel % 2;
+  }
+  std::size_t value(std::size_t entry, std::size_t channel) const {
+    const std::size_t first = entry / 2 * 2;
+    return first * d + channel * std::min<std::size_t>(2, n - first) + entry % 2;
+  }
+};
+
+struct Q4Group {
+  static constexpr std::size_t kHalf = kBlockChannels / 2;
+  std::size_t n;
+  std::size_t d;
+  std::size_t channel_scale(std::size_t channel) const { return channel * sizeof(Half); }
+  std::size_t channel_low(std::size_t channel) const { return (d + channel) * sizeof(Half); }
+  std::size_t entry_scale(std::size_t block, std::size_t entry) const {
+    return n * d / 2 + (block * n + entry) * sizeof(Half);
+  }
+  std::size_t entry_low(std::size_t block, std::size_t entry) const {
+    return entry_scale(d / kBlockChannels + block, entry);
+  }
+  std::size_t key(std::size_t entry, std::size_t channel) const {
+    const std::size_t four = channel / kBlockChannels * 4 + channel % kHalf / 4;
+    return 2 * d * sizeof(Half) + (four * n + entry) * 4 + channel % 4;
+  }
+  std::size_t value(std::size_t entry, std::size_t channel) const {
+    const std::size_t first = entry / 4 * 4;
+    const std::size_t column = channel / kBlockChannels * kHalf + channel % kHalf;
+    return first * d / 2 + column * std::min<std::size_t>(4, n - first) + entry % 4;
+  }
+  static bool is_high(std::size_t channel) { return channel % kBlockChannels >= kHalf; }
+  static std::uint8_t placed(std::uint8_t code, std::size_t channel) {
+    return static_cast<std::uint8_t>(is_high(channel) ? code << 4 : code);
+  }
+  static float code(std::uint8_t byte, std::size_t channel) {
+    return static_cast<float>(is_high(channel) ? byte >> 4 : byte & 15);
   }
 };
 
 void pack_keys_q4(const float* rows, std::size_t n, std::size_t d, std::uint8_t* out) {
-  std::uint8_t* codes = out + 2 * d * sizeof(Half);
-  const std::size_t half = half_of(n);
-  std::fill(codes, codes + d * half, std::uint8_t{0});
+  const Q4Group group{n, d};
+  std::fill(out, out + key_bytes(RowType::kQ4, d, n), std::uint8_t{0});
   for (std::size_t c = 0; c < d; ++c) {
     float lowest = rows[c];
     float highest = rows[c];
@@ -83,121 +118,150 @@ void pack_keys_q4(const float* rows, std::size_t n, std::size_t d, std::uint8_t*
       highest = std::max(highest, rows[i * d + c]);
     }
     const Affine affine(lowest, highest);
-    put(out + c * sizeof(Half), affine.scale);
-    put(out + (d + c) * sizeof(Half), affine.low);
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto code = static_cast<unsigned>(affine.pack(rows[i * d + c]));
-      std::uint8_t& byte = codes[c * half + i % half];
-      byte = static_cast<std::uint8_t>(byte | (i < half ? code : code << 4));
-    }
+    put(out + group.channel_scale(c), affine.scale);
+    put(out + group.channel_low(c), affine.low);
+    for (std::size_t i = 0; i < n; ++i)
+      out[group.key(i, c)] |= Q4Group::placed(affine.pack(rows[i * d + c]), c);
   }
 }
 
 void pack_values_q4(const float* rows, std::size_t n, std::size_t d, std::uint8_t* out) {
-  const std::size_t n_blocks = d / kBlockChannels;
-  std::uint8_t* scales = out + n * d / 2;
-  std::uint8_t* lows = scales + n_blocks * n * sizeof(Half);
+  const Q4Group group{n, d};
+  std::fill(out, out + value_bytes(RowType::kQ4, d, n), std::uint8_t{0});
   for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t b = 0; b < n_blocks; ++b) {
+    for (std::size_t b = 0; b < d / kBlockChannels; ++b) {
       const float* x = rows + i * d + b * kBlockChannels;
       const auto [lowest, highest] = std::minmax_element(x, x + kBlockChannels);
       const Affine affine(*lowest, *highest);
-      put(scales + (b * n + i) * sizeof(Half), affine.scale);
-      put(lows + (b * n + i) * sizeof(Half), affine.low);
-      std::uint8_t* codes = out + (i * d + b * kBlockChannels) / 2;
-      for (std::size_t c = 0; c < kBlockChannels / 2; ++c)
-        codes[c] = static_cast<std::uint8_t>(affine.pack(x[c]) |
-                                             affine.pack(x[c + kBlockChannels / 2]) << 4);
+      put(out + group.entry_scale(b, i), affine.scale);
+      put(out + group.entry_low(b, i), affine.low);
+      for (std::size_t c = 0; c < kBlockChannels; ++c)
+        out[group.value(i, b * kBlockChannels + c)] |= Q4Group::placed(affine.pack(x[c]), c);
     }
   }
+}
+
+template <class Place>
+void pack_q8(const float* rows, const Q8Group& group, const Place& place, std::uint8_t* out) {
+  for (std::size_t i = 0; i < group.n; ++i) {
+    for (std::size_t b = 0; b < group.d / kBlockChannels; ++b) {
+      const float* x = rows + i * group.d + b * kBlockChannels;
+      const Symmetric symmetric(block_largest(x));
+      put(out + group.scale(b, i), symmetric.scale);
+      for (std::size_t c = 0; c < kBlockChannels; ++c)
+        out[place(i, b * kBlockChannels + c)] = static_cast<std::uint8_t>(symmetric.pack(x[c]));
+    }
+  }
+}
+
+// rows[i][c] = number(i, c)
+template <class Number>
+void fill_rows(std::size_t n, std::size_t d, float* rows, const Number& number) {
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t c = 0; c < d; ++c) rows[i * d + c] = number(i, c);
+}
+
+// n_lines lines of n elements as lines of kGroupEntries, zeros added.
+void pad_lines(const std::uint8_t* from, std::size_t n_lines, std::size_t n, std::size_t size,
+               std::uint8_t* to) {
+  std::memset(to, 0, n_lines * kGroupEntries * size);
+  for (std::size_t line = 0; line < n_lines; ++line)
+    std::memcpy(to + line * kGroupEntries * size, from + line * n * size, n * size);
+}
+
+// n entries of values, `width` bytes each, `together` of them side by side, as kGroupEntries.
+void pad_entries(const std::uint8_t* from, std::size_t n, std::size_t width, std::size_t together,
+                 std::uint8_t* to) {
+  const std::size_t rest = n % together;
+  const std::size_t whole = (n - rest) * width;
+  std::memcpy(to, from, whole);
+  std::memset(to + whole, 0, kGroupEntries * width - whole);
+  for (std::size_t x = 0; x < width; ++x)
+    for (std::size_t j = 0; j < rest; ++j)
+      to[whole + x * together + j] = from[whole + x * rest + j];
 }
 
 }  // namespace
 
 void pack_keys(RowType type, const float* rows, std::size_t n, std::size_t d, std::uint8_t* out) {
-  if (type == RowType::kQ4) return pack_keys_q4(rows, n, d, out);
-  if (type == RowType::kF16) {
-    for (std::size_t c = 0; c < d; ++c)
-      for (std::size_t i = 0; i < n; ++i)
-        put(out + (c * n + i) * sizeof(Half), saturated(rows[i * d + c]));
-    return;
-  }
-  const Q8Group group(n, d);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t b = 0; b < d / kBlockChannels; ++b) {
-      const float* x = rows + i * d + b * kBlockChannels;
-      const Symmetric symmetric(block_largest(x));
-      put(out + group.scale(b, i, n), symmetric.scale);
-      for (std::size_t c = 0; c < kBlockChannels; ++c)
-        out[(b * kBlockChannels + c) * n + i] = static_cast<std::uint8_t>(symmetric.pack(x[c]));
-    }
+  const Q8Group q8{n, d};
+  const auto place = [&](std::size_t i, std::size_t c) { return q8.key(i, c); };
+  switch (type) {
+    case RowType::kF16:
+      for (std::size_t c = 0; c < d; ++c)
+        for (std::size_t i = 0; i < n; ++i)
+          put(out + (c * n + i) * sizeof(Half), saturated(rows[i * d + c]));
+      return;
+    case RowType::kQ8_0:
+      return pack_q8(rows, q8, place, out);
+    case RowType::kQ4:
+      return pack_keys_q4(rows, n, d, out);
   }
 }
 
 void pack_values(RowType type, const float* rows, std::size_t n, std::size_t d, std::uint8_t* out) {
-  if (type == RowType::kQ4) return pack_values_q4(rows, n, d, out);
-  if (type == RowType::kF16) {
-    for (std::size_t i = 0; i < n * d; ++i) put(out + i * sizeof(Half), saturated(rows[i]));
-    return;
-  }
-  const Q8Group group(n, d);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t b = 0; b < d / kBlockChannels; ++b) {
-      const float* x = rows + i * d + b * kBlockChannels;
-      const Symmetric symmetric(block_largest(x));
-      put(out + group.scale(b, i, n), symmetric.scale);
-      for (std::size_t c = 0; c < kBlockChannels; ++c)
-        out[i * d + b * kBlockChannels + c] = static_cast<std::uint8_t>(symmetric.pack(x[c]));
-    }
+  const Q8Group q8{n, d};
+  const auto place = [&](std::size_t i, std::size_t c) { return q8.value(i, c); };
+  switch (type) {
+    case RowType::kF16:
+      for (std::size_t i = 0; i < n * d; ++i) put(out + i * sizeof(Half), saturated(rows[i]));
+      return;
+    case RowType::kQ8_0:
+      return pack_q8(rows, q8, place, out);
+    case RowType::kQ4:
+      return pack_values_q4(rows, n, d, out);
   }
 }
 
 void unpack_keys(RowType type, const std::uint8_t* group, std::size_t n, std::size_t d,
                  float* rows) {
-  const Q8Group q8(n, d);
-  const std::size_t half = half_of(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t c = 0; c < d; ++c) {
-      float& x = rows[i * d + c];
-      if (type == RowType::kF16) {
-        x = to_float(get(group + (c * n + i) * sizeof(Half)));
-      } else if (type == RowType::kQ8_0) {
-        x = to_float(get(group + q8.scale(c / kBlockChannels, i, n))) *
-            static_cast<float>(static_cast<std::int8_t>(group[c * n + i]));
-      } else {
-        const unsigned byte = group[2 * d * sizeof(Half) + c * half + i % half];
-        const unsigned code = i < half ? byte & 15u : byte >> 4;
-        x = to_float(get(group + (d + c) * sizeof(Half))) +
-            to_float(get(group + c * sizeof(Half))) * static_cast<float>(code);
-      }
-    }
-  }
+  const Q8Group q8{n, d};
+  const Q4Group q4{n, d};
+  fill_rows(n, d, rows, [&](std::size_t i, std::size_t c) {
+    if (type == RowType::kF16) return to_float(get(group + (c * n + i) * sizeof(Half)));
+    if (type == RowType::kQ8_0)
+      return to_float(get(group + q8.scale(c / kBlockChannels, i))) *
+             static_cast<float>(static_cast<std::int8_t>(group[q8.key(i, c)]));
+    return to_float(get(group + q4.channel_low(c))) +
+           to_float(get(group + q4.channel_scale(c))) * Q4Group::code(group[q4.key(i, c)], c);
+  });
 }
 
 void unpack_values(RowType type, const std::uint8_t* group, std::size_t n, std::size_t d,
                    float* rows) {
-  const Q8Group q8(n, d);
+  const Q8Group q8{n, d};
+  const Q4Group q4{n, d};
+  fill_rows(n, d, rows, [&](std::size_t i, std::size_t c) {
+    const std::size_t b = c / kBlockChannels;
+    if (type == RowType::kF16) return to_float(get(group + (i * d + c) * sizeof(Half)));
+    if (type == RowType::kQ8_0)
+      return to_float(get(group + q8.scale(b, i))) *
+             static_cast<float>(static_cast<std::int8_t>(group[q8.value(i, c)]));
+    return to_float(get(group + q4.entry_low(b, i))) +
+           to_float(get(group + q4.entry_scale(b, i))) * Q4Group::code(group[q4.value(i, c)], c);
+  });
+}
+
+void pad_key_group(RowType type, const std::uint8_t* group, std::size_t n, std::size_t d,
+                   std::uint8_t* out) {
   const std::size_t n_blocks = d / kBlockChannels;
-  const std::uint8_t* scales = group + n * d / 2;
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t c = 0; c < d; ++c) {
-      float& x = rows[i * d + c];
-      const std::size_t b = c / kBlockChannels;
-      if (type == RowType::kF16) {
-        x = to_float(get(group + (i * d + c) * sizeof(Half)));
-      } else if (type == RowType::kQ8_0) {
-        x = to_float(get(group + q8.scale(b, i, n))) *
-            static_cast<float>(static_cast<std::int8_t>(group[i * d + c]));
-      } else {
-        constexpr std::size_t kHalf = kBlockChannels / 2;
-        const std::size_t in_block = c % kBlockChannels;
-        const unsigned byte = group[(i * d + b * kBlockChannels) / 2 + in_block % kHalf];
-        const unsigned code = in_block < kHalf ? byte & 15u : byte >> 4;
-        x = to_float(get(scales + ((n_blocks + b) * n + i) * sizeof(Half))) +
-            to_float(get(scales + (b * n + i) * sizeof(Half))) * static_cast<float>(code);
-      }
-    }
+  if (type == RowType::kF16) return pad_lines(group, d, n, sizeof(Half), out);
+  if (type == RowType::kQ8_0) {
+    pad_lines(group, d / 2, n, 2, out);
+    return pad_lines(group + n * d, n_blocks, n, sizeof(Half), out + kGroupEntries * d);
   }
+  const std::size_t header = 2 * d * sizeof(Half);
+  std::memcpy(out, group, header);
+  pad_lines(group + header, n_blocks * 4, n, 4, out + header);
+}
+
+void pad_value_group(RowType type, const std::uint8_t* group, std::size_t n, std::size_t d,
+                     std::uint8_t* out) {
+  const bool q4 = type == RowType::kQ4;
+  const std::size_t width = type == RowType::kF16 ? d * sizeof(Half) : q4 ? d / 2 : d;
+  pad_entries(group, n, width, type == RowType::kF16 ? 1 : q4 ? 4 : 2, out);
+  const std::size_t lines = type == RowType::kF16 ? 0 : d / kBlockChannels * (q4 ? 2 : 1);
+  pad_lines(group + n * width, lines, n, sizeof(Half), out + kGroupEntries * width);
 }
 
 }  // namespace precis

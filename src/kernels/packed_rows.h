@@ -2,6 +2,18 @@
 //
 // Same formula, same guarantees as attention.h. A row's result does not depend on the other rows of
 // the call or on where a list was cut into calls, as long as cuts are multiples of 64 entries.
+//
+// Quantised rows are multiplied as the whole numbers they are stored as, so the other factor is
+// rounded to whole numbers too, 32 of them with one step, a fraction of the largest:
+//   keys of q8_0    queries, per row and block of channels, 1/4095
+//   keys of q4      queries times the channels' scales, per row, block and group, 1/127
+//   values of q8_0  probabilities times the entries' scales, per row, block and group, 1/4095
+//   values of q4    the same, 1/127
+// For q4 this concerns what goes with u - 7.5; what goes with low + 7.5 scale is not rounded, nor
+// is the sum of the softmax. A step of 1/most is at most sqrt(32) / most of the root mean square of
+// the 32, so where roundings are independent they add at most sqrt(32) * 127 / 4095 = 0.18 (q8_0)
+// or sqrt(32) * 7.5 / 127 = 0.33 (q4) of the error that rounding the rows made, and less where the
+// 32 are alike: 0.05 and 0.11 in outputs over normally distributed rows.
 #pragma once
 
 #include <cstddef>

@@ -35,9 +35,7 @@ std::optional<RowType> find_row_type(std::string_view name) {
 std::size_t key_bytes(RowType type, std::size_t head_dim, std::size_t n) {
   if (type != RowType::kQ4) return value_bytes(type, head_dim, n);
   const std::size_t n_groups = (n + kGroupEntries - 1) / kGroupEntries;
-  const std::size_t n_full = n / kGroupEntries;
-  const std::size_t last = n - n_full * kGroupEntries;
-  return head_dim * (n_groups * 2 * kHalfBytes + n_full * kGroupEntries / 2 + (last + 1) / 2);
+  return head_dim * n_groups * 2 * kHalfBytes + n * head_dim / 2;
 }
 
 std::size_t value_bytes(RowType type, std::size_t head_dim, std::size_t n) {

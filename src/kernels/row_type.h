@@ -6,16 +6,21 @@
 //
 //   type  keys: channels outside, entries inside      values: entries outside, channels inside
 //   f16   f16 [d, w]                                  f16 [w, d]
-//   q8_0  i8 [d, w], f16 scale [nb, w]                i8 [w, d], f16 scale [nb, w]
-//   q4    f16 scale [d], f16 low [d],                 u4 [w, d / 2], f16 scale [nb, w],
-//         u4 [d, ceil(w / 2)]                         f16 low [nb, w]
+//   q8_0  i8 [d / 2, w, 2], f16 scale [nb, w]         i8 [w / 2, d, 2], f16 scale [nb, w]
+//   q4    f16 scale [d], f16 low [d],                 u4 [w / 4, nb, 16, 4], f16 scale [nb, w],
+//         u4 [nb, 4, w, 4]                            f16 low [nb, w]
 //
 // q8_0: x = scale * i, |i| <= 127, one scale for 32 channels of an entry (as in llama.cpp's format
 // of that name). q4: x = low + scale * u, u in 0..15; keys per channel over the entries of the
 // group, values per entry over 32 channels (KIVI, arXiv 2402.02750): key channels differ in size by
-// orders of magnitude and keep their size from token to token, values do neither.
-// A byte holds two u4: of keys, entries i (low half) and i + ceil(w / 2); of values, channels i and
-// i + 16 of a block.
+// orders of magnitude and keep their size from token to token, values do neither. Scales are not
+// negative.
+//
+// What is summed lies side by side, as the processors' products of small whole numbers take it:
+// channels of keys, entries of values, in twos (q8_0) and fours (q4). The last w % 2 or w % 4
+// entries of values lie side by side as well: [d, 1] or [nb, 16, w % 4]. A byte of q4 holds two u4,
+// of channels c (low half) and c + 16 (high half) of a block: of keys, byte (block, f, entry, j)
+// those with c = 4 f + j; of values, byte (f, block, c, j) those of entry 4 f + j.
 #pragma once
 
 #include <cstddef>

@@ -57,28 +57,52 @@ HWY_INLINE hn::Vec<D> load(D d, const Half* from) {
   }
 }
 
-// exp(x) for x <= 0, within 2 ulp; 0 below -87.3 (smallest normal float) and for -inf; exp(0) is 1.
-// Range reduction and polynomial of Cephes' expf; adding 1.5 * 2^23 rounds to an integer and leaves
-// it in the low bits, so that the exponent costs one shift and one addition. About 14 instructions.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+// x <- exp(x) for x <= 0, within 2 ulp; 0 below -87.3 (smallest normal float) and for -inf; exp(0)
+// is 1. Range reduction and polynomial of Cephes' expf; adding 1.5 * 2^23 rounds to an integer and
+// leaves it in the low bits, so that the exponent costs one shift and one addition. About 14
+// instructions, each of which waits for the one before: hence all vectors take each step together,
+// as a processor sees only 36 operations ahead (Zen 1).
+template <std::size_t kVectors, class D>
+HWY_INLINE void exp_nonpositive(D d, hn::Vec<D> (&x)[kVectors]) {
   const hn::RebindToSigned<D> di;
   const auto magic = hn::Set(d, 12582912.0f);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
-  const auto n = hn::Sub(shifted, magic);
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  auto p = hn::Set(d, 1.9875691500e-4f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
-  const auto value = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-  // Not "x >= -87.3": a NaN must stay one.
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), value);
+  hn::Vec<D> shifted[kVectors], r[kVectors], p[kVectors];
+  const auto each = [](const auto& step) HWY_ATTR {
+    HWY_UNROLL(8)
+    for (std::size_t v = 0; v < kVectors; ++v) step(v);
+  };
+  const auto horner = [&](float c) HWY_ATTR {
+    HWY_UNROLL(8)
+    for (std::size_t v = 0; v < kVectors; ++v) p[v] = hn::MulAdd(p[v], r[v], hn::Set(d, c));
+  };
+  each([&](std::size_t v)
+           HWY_ATTR { shifted[v] = hn::MulAdd(x[v], hn::Set(d, 1.44269504088896341f), magic); });
+  each([&](std::size_t v) HWY_ATTR { p[v] = hn::Sub(shifted[v], magic); });
+  each([&](std::size_t v) HWY_ATTR { r[v] = hn::NegMulAdd(p[v], hn::Set(d, 0.693359375f), x[v]); });
+  each([&](std::size_t v) HWY_ATTR {
+    r[v] = hn::NegMulAdd(p[v], hn::Set(d, -2.12194440e-4f), r[v]);
+    p[v] = hn::Set(d, 1.9875691500e-4f);
+  });
+  horner(1.3981999507e-3f);
+  horner(8.3334519073e-3f);
+  horner(4.1665795894e-2f);
+  horner(1.6666665459e-1f);
+  horner(5.0000001201e-1f);
+  each([&](std::size_t v) HWY_ATTR { p[v] = hn::MulAdd(hn::Mul(r[v], r[v]), p[v], r[v]); });
+  each([&](std::size_t v) HWY_ATTR {
+    const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted[v]));
+    const auto one_more = hn::BitCast(di, hn::Add(p[v], hn::Set(d, 1.0f)));
+    const auto value = hn::BitCast(d, hn::Add(one_more, exponent));
+    // Not "x >= -87.3": a NaN must stay one.
+    x[v] = hn::IfThenZeroElse(hn::Lt(x[v], hn::Set(d, -87.3f)), value);
+  });
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+  hn::Vec<D> one[1] = {x};
+  exp_nonpositive(d, one);
+  return one[0];
 }
 
 // Absolute error below 2e-7, which a soft-cap of 50 turns into 1e-5 of a logit.
@@ -101,6 +125,40 @@ HWY_INLINE float largest_lane(D d, hn::Vec<D> x) {
     return hn::GetLane(hn::MaxOfLanes(d, x));
   }
 }
+
+// As hn::SumOfLanes and MaxOfLanes, by halves of the register: Highway's way for 256 bits exchanges
+// them first, 8 operations on Zen 1 where taking the upper one is one.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+template <class D>
+HWY_INLINE float sum_by_halves(D d, hn::Vec<D> x) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return sum_by_halves(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)));
+  } else {
+    return hn::GetLane(hn::SumOfLanes(d, x));
+  }
+}
+
+template <class D>
+HWY_INLINE float largest_by_halves(D d, hn::Vec<D> x) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return largest_by_halves(half, hn::Max(hn::LowerHalf(half, x), hn::UpperHalf(half, x)));
+  } else {
+    return largest_lane(d, x);
+  }
+}
+#else
+template <class D>
+HWY_INLINE float sum_by_halves(D d, hn::Vec<D> x) {
+  return hn::GetLane(hn::SumOfLanes(d, x));
+}
+
+template <class D>
+HWY_INLINE float largest_by_halves(D d, hn::Vec<D> x) {
+  return largest_lane(d, x);
+}
+#endif
 
 HWY_INLINE float scalar(float x) { return x; }
 HWY_INLINE float scalar(Half x) { return to_float(x); }
