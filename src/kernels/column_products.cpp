@@ -1,6 +1,7 @@
 #include "kernels/column_products.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -11,31 +12,57 @@
 #include <immintrin.h>
 #define PRECIS_AVX2 __attribute__((target("avx2,fma,f16c")))
 #endif
+// g++ 12 unrolls the loops over columns too late to keep the sums in registers, and stores all of
+// them for every block: 10 % of the time of 8 columns.
+#if defined(__GNUC__) && !defined(__clang__)
+#define PRECIS_UNROLL _Pragma("GCC unroll 8")
+#else
+#define PRECIS_UNROLL
+#endif
 
 namespace precis {
 namespace {
 
-// A group of up to 8 columns: bytes [n_blocks, n_columns, 32], then scales [n_blocks, 8].
+constexpr std::size_t kSmallBlock = 32;
+constexpr std::size_t kLargeBlock = 256;
+constexpr std::size_t kSumsPerBlock = 16;  // of 16 values each, for large blocks only
+
+// A group of up to 8 columns: bytes [width / 32, n_columns, 32], then scales [n_blocks, 8], then
+// for large blocks the sums of the bytes, i16 [n_blocks, n_columns, 16].
 struct Group {
   std::size_t n_columns = 0;
   std::size_t bytes_at = 0;
   std::size_t scales_at = 0;
+  std::size_t sums_at = 0;
 };
 
-Group group_at(std::size_t first_column, std::size_t width, std::size_t n_columns) {
-  const std::size_t scales = width / kBlockWeights * kColumnGroup * sizeof(float);
+std::size_t sums_bytes(std::size_t block, std::size_t width, std::size_t n_columns) {
+  return block == kSmallBlock ? 0
+                              : width / block * n_columns * kSumsPerBlock * sizeof(std::int16_t);
+}
+
+Group group_at(std::size_t block, std::size_t first_column, std::size_t width,
+               std::size_t n_columns) {
+  const std::size_t scales = width / block * kColumnGroup * sizeof(float);
   Group group;
   group.n_columns = std::min(kColumnGroup, n_columns - first_column);
-  group.bytes_at = first_column * width + first_column / kColumnGroup * scales;
+  group.bytes_at = first_column * width + first_column / kColumnGroup * scales +
+                   sums_bytes(block, width, first_column);
   group.scales_at = group.bytes_at + group.n_columns * width;
+  group.sums_at = group.scales_at + scales;
   return group;
 }
 
 }  // namespace
 
-std::size_t quantised_columns_bytes(std::size_t width, std::size_t n_columns) {
+std::size_t column_block(ColumnFormat format) {
+  return format == ColumnFormat::kQ6_K ? kLargeBlock : kSmallBlock;
+}
+
+std::size_t quantised_columns_bytes(std::size_t block, std::size_t width, std::size_t n_columns) {
   const std::size_t n_groups = (n_columns + kColumnGroup - 1) / kColumnGroup;
-  return n_columns * width + n_groups * (width / kBlockWeights) * kColumnGroup * sizeof(float);
+  return n_columns * width + n_groups * (width / block) * kColumnGroup * sizeof(float) +
+         sums_bytes(block, width, n_columns);
 }
 
 #if defined(__x86_64__)
@@ -56,11 +83,19 @@ struct BlockQ5 {
   std::uint8_t high[4];  // bit i: fifth bit of weight i
   std::uint8_t low[16];  // low nibble: weight i, high nibble: weight 16 + i
 };
-static_assert(sizeof(BlockQ8) == 34 && sizeof(BlockQ5) == 22);
+struct BlockQ6 {
+  std::uint8_t low[128];
+  std::uint8_t high[64];
+  std::int8_t scales[16];  // of 16 weights each
+  std::uint16_t scale;
+};
+static_assert(sizeof(BlockQ8) == 34 && sizeof(BlockQ5) == 22 && sizeof(BlockQ6) == 210);
 
-PRECIS_AVX2 inline __m256i unpack(const BlockQ8& block) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block.weights));
+PRECIS_AVX2 inline __m256i load_bytes(const void* at) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(at));
 }
+
+PRECIS_AVX2 inline __m256i unpack(const BlockQ8& block) { return load_bytes(block.weights); }
 
 PRECIS_AVX2 inline __m256i unpack(const BlockQ5& block) {
   std::uint32_t high = 0;
@@ -92,6 +127,7 @@ PRECIS_AVX2 void multiply_row(const Block* row, std::size_t n_blocks, const std:
                               const float* scales, float* out, std::size_t out_stride) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256 sums[N];
+  PRECIS_UNROLL
   for (std::size_t c = 0; c < N; ++c) sums[c] = _mm256_setzero_ps();
   for (std::size_t b = 0; b < n_blocks; ++b) {
     const __m256i weights = unpack(row[b]);
@@ -100,39 +136,122 @@ PRECIS_AVX2 void multiply_row(const Block* row, std::size_t n_blocks, const std:
     alignas(32) float scale[kColumnGroup];
     _mm256_store_ps(scale, _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(row[b].scale)),
                                          _mm256_loadu_ps(scales + b * kColumnGroup)));
+    PRECIS_UNROLL
     for (std::size_t c = 0; c < N; ++c) {
-      const __m256i column =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + (b * N + c) * kBlockWeights));
+      const __m256i column = load_bytes(bytes + (b * N + c) * kSmallBlock);
       const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(column, weights));
       const __m256 fours = _mm256_cvtepi32_ps(_mm256_madd_epi16(ones, pairs));
       sums[c] = _mm256_fmadd_ps(_mm256_broadcast_ss(scale + c), fours, sums[c]);
     }
   }
+  PRECIS_UNROLL
   for (std::size_t c = 0; c < N; ++c) out[c * out_stride] = sum_of_lanes(sums[c]);
+}
+
+// 32 weights of a q6_K block, plus 32, in order; part in [0, 8).
+PRECIS_AVX2 inline __m256i unpack_part(const BlockQ6& block, std::size_t part) {
+  const std::size_t half = part / 4;     // 128 weights share 64 bytes of low and 32 of high bits
+  const std::size_t quarter = part % 4;  // 2 bits of each high byte
+  __m256i low = load_bytes(block.low + 64 * half + 32 * (quarter % 2));
+  if (quarter >= 2) low = _mm256_srli_epi16(low, 4);
+  __m256i high = load_bytes(block.high + 32 * half);
+  high =
+      _mm256_and_si256(_mm256_srli_epi16(high, static_cast<int>(2 * quarter)), _mm256_set1_epi8(3));
+  return _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(15)), _mm256_slli_epi16(high, 4));
+}
+
+template <std::size_t N>
+PRECIS_AVX2 void multiply_row_q6(const BlockQ6* row, std::size_t n_blocks, const std::int8_t* bytes,
+                                 const float* scales, const std::int16_t* block_sums, float* out,
+                                 std::size_t out_stride) {
+  constexpr std::size_t kParts = kLargeBlock / kSmallBlock;
+  __m256 sums[N];
+  PRECIS_UNROLL
+  for (std::size_t c = 0; c < N; ++c) sums[c] = _mm256_setzero_ps();
+  for (std::size_t b = 0; b < n_blocks; ++b) {
+    const __m128i scale_bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row[b].scales));
+    __m256i wholes[N];
+    PRECIS_UNROLL
+    for (std::size_t c = 0; c < N; ++c) wholes[c] = _mm256_setzero_si256();
+    // Two scales of a part: the first 8 of 16 lanes, the others.
+    __m128i spread = _mm_set_epi64x(0x0101010101010101, 0);
+    for (std::size_t part = 0; part < kParts; ++part) {
+      const __m256i weights = unpack_part(row[b], part);
+      const __m256i scale = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(scale_bytes, spread));
+      spread = _mm_add_epi8(spread, _mm_set1_epi8(2));
+      PRECIS_UNROLL
+      for (std::size_t c = 0; c < N; ++c) {
+        const __m256i column = load_bytes(bytes + ((b * kParts + part) * N + c) * kSmallBlock);
+        wholes[c] = _mm256_add_epi32(
+            wholes[c], _mm256_madd_epi16(scale, _mm256_maddubs_epi16(weights, column)));
+      }
+    }
+    // The weights were 32 too large.
+    const __m256i scales_16 = _mm256_cvtepi8_epi16(scale_bytes);
+    const float row_scale = _cvtsh_ss(row[b].scale);
+    PRECIS_UNROLL
+    for (std::size_t c = 0; c < N; ++c) {
+      const __m256i of_column = load_bytes(block_sums + (b * N + c) * kSumsPerBlock);
+      const __m256i excess = _mm256_slli_epi32(_mm256_madd_epi16(of_column, scales_16), 5);
+      sums[c] = _mm256_fmadd_ps(_mm256_set1_ps(scales[b * kColumnGroup + c] * row_scale),
+                                _mm256_cvtepi32_ps(_mm256_sub_epi32(wholes[c], excess)), sums[c]);
+    }
+  }
+  PRECIS_UNROLL
+  for (std::size_t c = 0; c < N; ++c) out[c * out_stride] = sum_of_lanes(sums[c]);
+}
+
+// Calls multiply(row, group, out) for every row and group of columns. 16 rows are some 15 KiB
+// (q5_0, 896 wide): they stay in the first cache from one group of columns to the next.
+template <class Multiply>
+void for_rows(std::size_t block, std::size_t width, std::size_t first, std::size_t last,
+              std::size_t n_columns, float* out, std::size_t out_stride, const Multiply& multiply) {
+  constexpr std::size_t kTileRows = 16;
+  for (std::size_t r0 = first; r0 < last; r0 += kTileRows) {
+    for (std::size_t c = 0; c < n_columns; c += kColumnGroup) {
+      const Group group = group_at(block, c, width, n_columns);
+      for (std::size_t r = r0; r < std::min(last, r0 + kTileRows); ++r)
+        multiply(r, group, out + c * out_stride + r);
+    }
+  }
 }
 
 template <class Block>
 void multiply_rows(const Block* rows, std::size_t width, std::size_t first, std::size_t last,
                    const std::byte* columns, std::size_t n_columns, float* out,
                    std::size_t out_stride) {
-  const std::size_t n_blocks = width / kBlockWeights;
   using Row =
       void (*)(const Block*, std::size_t, const std::int8_t*, const float*, float*, std::size_t);
   constexpr Row kRows[] = {multiply_row<Block, 1>, multiply_row<Block, 2>, multiply_row<Block, 3>,
                            multiply_row<Block, 4>, multiply_row<Block, 5>, multiply_row<Block, 6>,
                            multiply_row<Block, 7>, multiply_row<Block, 8>};
-  // 16 rows are some 15 KiB: they stay in the first cache from one group of columns to the next.
-  constexpr std::size_t kTileRows = 16;
-  for (std::size_t r0 = first; r0 < last; r0 += kTileRows) {
-    for (std::size_t c = 0; c < n_columns; c += kColumnGroup) {
-      const Group group = group_at(c, width, n_columns);
-      const auto* bytes = reinterpret_cast<const std::int8_t*>(columns + group.bytes_at);
-      const auto* scales = reinterpret_cast<const float*>(columns + group.scales_at);
-      for (std::size_t r = r0; r < std::min(last, r0 + kTileRows); ++r)
-        kRows[group.n_columns - 1](rows + r * n_blocks, n_blocks, bytes, scales,
-                                   out + c * out_stride + r, out_stride);
-    }
-  }
+  const std::size_t n_blocks = width / kSmallBlock;
+  for_rows(kSmallBlock, width, first, last, n_columns, out, out_stride,
+           [&](std::size_t r, const Group& group, float* at) {
+             kRows[group.n_columns - 1](
+                 rows + r * n_blocks, n_blocks,
+                 reinterpret_cast<const std::int8_t*>(columns + group.bytes_at),
+                 reinterpret_cast<const float*>(columns + group.scales_at), at, out_stride);
+           });
+}
+
+void multiply_rows_q6(const BlockQ6* rows, std::size_t width, std::size_t first, std::size_t last,
+                      const std::byte* columns, std::size_t n_columns, float* out,
+                      std::size_t out_stride) {
+  using Row = void (*)(const BlockQ6*, std::size_t, const std::int8_t*, const float*,
+                       const std::int16_t*, float*, std::size_t);
+  constexpr Row kRows[] = {multiply_row_q6<1>, multiply_row_q6<2>, multiply_row_q6<3>,
+                           multiply_row_q6<4>, multiply_row_q6<5>, multiply_row_q6<6>,
+                           multiply_row_q6<7>, multiply_row_q6<8>};
+  const std::size_t n_blocks = width / kLargeBlock;
+  for_rows(kLargeBlock, width, first, last, n_columns, out, out_stride,
+           [&](std::size_t r, const Group& group, float* at) {
+             kRows[group.n_columns - 1](
+                 rows + r * n_blocks, n_blocks,
+                 reinterpret_cast<const std::int8_t*>(columns + group.bytes_at),
+                 reinterpret_cast<const float*>(columns + group.scales_at),
+                 reinterpret_cast<const std::int16_t*>(columns + group.sums_at), at, out_stride);
+           });
 }
 
 PRECIS_AVX2 float quantise_block(const float* x, std::int8_t* out) {
@@ -157,43 +276,76 @@ PRECIS_AVX2 float quantise_block(const float* x, std::int8_t* out) {
   return _cvtsh_ss(_cvtss_sh(scale, _MM_FROUND_TO_NEAREST_INT));
 }
 
+// Values of one column's block; each 32 go `stride` bytes after those before. ggml divides by the
+// value of largest size with its sign turned, so that it becomes -127.
+float quantise_large_block(const float* x, std::int8_t* out, std::size_t stride,
+                           std::int16_t* sums) {
+  float largest = 0;
+  for (std::size_t i = 0; i < kLargeBlock; ++i)
+    if (std::fabs(x[i]) > std::fabs(largest)) largest = x[i];
+  const float inverse = largest == 0.0f ? 0.0f : -127.0f / largest;
+  for (std::size_t part = 0; part < kSumsPerBlock; ++part) {
+    std::int8_t* at = out + part / 2 * stride + part % 2 * 16;
+    int sum = 0;
+    for (std::size_t i = 0; i < 16; ++i) {
+      const int q = std::min(127, _mm_cvtss_si32(_mm_set_ss(inverse * x[part * 16 + i])));
+      at[i] = static_cast<std::int8_t>(q);
+      sum += at[i];
+    }
+    sums[part] = static_cast<std::int16_t>(sum);
+  }
+  return largest == 0.0f ? 0.0f : 1.0f / inverse;
+}
+
 }  // namespace
 
-void quantise_columns(const float* x, std::size_t width, std::size_t n_columns,
+void quantise_columns(std::size_t block, const float* x, std::size_t width, std::size_t n_columns,
                       std::size_t first_block, std::size_t last_block, std::byte* columns) {
+  const std::size_t parts = block / kSmallBlock;
   for (std::size_t c0 = 0; c0 < n_columns; c0 += kColumnGroup) {
-    const Group group = group_at(c0, width, n_columns);
+    const Group group = group_at(block, c0, width, n_columns);
+    const std::size_t n = group.n_columns;
     auto* bytes = reinterpret_cast<std::int8_t*>(columns + group.bytes_at);
     auto* scales = reinterpret_cast<float*>(columns + group.scales_at);
+    auto* sums = reinterpret_cast<std::int16_t*>(columns + group.sums_at);
     for (std::size_t b = first_block; b < last_block; ++b) {
-      for (std::size_t c = 0; c < kColumnGroup; ++c)
+      for (std::size_t c = 0; c < n; ++c) {
+        const float* values = x + (c0 + c) * width + b * block;
+        std::int8_t* at = bytes + (b * parts * n + c) * kSmallBlock;
         scales[b * kColumnGroup + c] =
-            c < group.n_columns ? quantise_block(x + (c0 + c) * width + b * kBlockWeights,
-                                                 bytes + (b * group.n_columns + c) * kBlockWeights)
-                                : 0.0f;
+            block == kSmallBlock ? quantise_block(values, at)
+                                 : quantise_large_block(values, at, n * kSmallBlock,
+                                                        sums + (b * n + c) * kSumsPerBlock);
+      }
+      for (std::size_t c = n; c < kColumnGroup; ++c) scales[b * kColumnGroup + c] = 0.0f;
     }
   }
 }
 
-void multiply_columns(BlockFormat format, const std::byte* rows, std::size_t width,
+void multiply_columns(ColumnFormat format, const std::byte* rows, std::size_t width,
                       std::size_t first_row, std::size_t last_row, const std::byte* columns,
                       std::size_t n_columns, float* out, std::size_t out_stride) {
-  if (format == BlockFormat::kQ8_0)
-    multiply_rows(reinterpret_cast<const BlockQ8*>(rows), width, first_row, last_row, columns,
-                  n_columns, out, out_stride);
-  else
-    multiply_rows(reinterpret_cast<const BlockQ5*>(rows), width, first_row, last_row, columns,
-                  n_columns, out, out_stride);
+  switch (format) {
+    case ColumnFormat::kQ8_0:
+      return multiply_rows(reinterpret_cast<const BlockQ8*>(rows), width, first_row, last_row,
+                           columns, n_columns, out, out_stride);
+    case ColumnFormat::kQ5_0:
+      return multiply_rows(reinterpret_cast<const BlockQ5*>(rows), width, first_row, last_row,
+                           columns, n_columns, out, out_stride);
+    case ColumnFormat::kQ6_K:
+      return multiply_rows_q6(reinterpret_cast<const BlockQ6*>(rows), width, first_row, last_row,
+                              columns, n_columns, out, out_stride);
+  }
 }
 
 #else
 
 bool column_products_available() { return false; }
-void quantise_columns(const float*, std::size_t, std::size_t, std::size_t, std::size_t,
+void quantise_columns(std::size_t, const float*, std::size_t, std::size_t, std::size_t, std::size_t,
                       std::byte*) {
   PRECIS_CHECK(false, "not for this processor");
 }
-void multiply_columns(BlockFormat, const std::byte*, std::size_t, std::size_t, std::size_t,
+void multiply_columns(ColumnFormat, const std::byte*, std::size_t, std::size_t, std::size_t,
                       const std::byte*, std::size_t, float*, std::size_t) {
   PRECIS_CHECK(false, "not for this processor");
 }
