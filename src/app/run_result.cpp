@@ -46,6 +46,27 @@ nlohmann::ordered_json to_json(const MatmulReport& report) {
           {"kinds", std::move(kinds)}};
 }
 
+nlohmann::ordered_json to_json(const WeightsReport& report) {
+  nlohmann::ordered_json forms = nlohmann::ordered_json::array();
+  for (const WeightForm& form : report.forms) {
+    nlohmann::ordered_json one = {{"type", form.type},
+                                  {"converted", form.is_converted},
+                                  {"to", form.converted},
+                                  {"n_matrices", form.n_matrices},
+                                  {"file_bytes", form.file_bytes},
+                                  {"converted_bytes", form.converted_bytes}};
+    if (form.speedup == 0)
+      one["speedup"] = nullptr;
+    else
+      one["speedup"] = form.speedup;
+    forms.push_back(std::move(one));
+  }
+  return {{"mode", weights_mode_name(report.mode)},
+          {"measuring_ms", report.measuring_ms},
+          {"added_bytes", report.added_bytes()},
+          {"forms", std::move(forms)}};
+}
+
 }  // namespace
 
 std::string to_json(const RunResult& r) {
@@ -83,6 +104,7 @@ std::string to_json(const RunResult& r) {
   out["seed"] = r.seed;
   out["threads"] = r.threads;
   out["matmul"] = to_json(r.matmul);
+  out["weights"] = to_json(r.weights);
   out["model_sha256"] = r.model_sha256;
   if (r.full) {
     out["full"] = {{"answer", r.full->answer},

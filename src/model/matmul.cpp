@@ -4,12 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 
 #include "base/error.h"
 #include "kernels/expand.h"
 #include "kernels/matmul.h"
 #include "kernels/rows.h"
+#include "model/thread_clock.h"
 
 namespace precis {
 
@@ -110,15 +110,6 @@ bool can_expand(const ggml_tensor* rows) {
   if (rows->type == GGML_TYPE_F32 || rows->type == GGML_TYPE_F16) return true;
   return ggml_get_type_traits(rows->type)->to_float != nullptr &&
          kMatmulStep % static_cast<std::size_t>(ggml_blck_size(rows->type)) == 0;
-}
-
-// Time in which this thread ran. It takes part in every graph and spins at its barriers, so on an
-// idle machine this is the time that passed; on a busy one it leaves out most of what others took
-// (with a load of 10 on two cores, wall time put off the f32 product from 8 tokens to 128).
-double thread_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
