@@ -2,12 +2,12 @@
 // once: a row is read and unpacked once for all columns. ggml's kernels gain 1.0 to 1.3 times from
 // 8 columns (they unpack per column); these gain about 2 on AVX2.
 //
-// Formats are GGUF's: q8_0 and q5_0, blocks of 32 weights with an f16 scale, and q6_K, blocks of
-// 256 with 16 scales. Columns are quantised as ggml does for the format: 32 values with an f16
-// scale, or 256 with an f32 scale. Sums: integers within a block, f32 over blocks in 8 lanes, in
-// the order that ggml's x86 kernels for one column have, so that the bits are theirs. A column's
-// bits do not depend on the other columns. For processors with AVX2, FMA and F16C; see
-// column_products_available().
+// Formats are GGUF's: q8_0 and q5_0, blocks of 32 weights with an f16 scale, and q4_K and q6_K,
+// blocks of 256 with a scale for each 32 or 16. Columns are quantised as ggml does for the format:
+// 32 values with an f16 scale, or 256 with an f32 scale. Sums are in the order that ggml's x86
+// kernels for one column have, so that the bits are theirs: integers within a block, f32 over
+// blocks in 8 lanes; for q4_K in one lane, as ggml repacks such rows. A column's bits do not depend
+// on the other columns. For processors with AVX2, FMA and F16C; see column_products_available().
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace precis {
 
-enum class ColumnFormat { kQ5_0, kQ8_0, kQ6_K };
+enum class ColumnFormat { kQ5_0, kQ8_0, kQ4_K, kQ6_K };
 
 constexpr std::size_t kColumnGroup = 8;  // columns that share one pass over a row
 

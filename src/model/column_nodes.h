@@ -16,20 +16,27 @@ namespace precis {
 class ColumnNodes {
  public:
   // Which formats may be used: those whose kernels give this backend's own bits for one column
-  // (tried out on random numbers, as other variants of ggml may sum in another order).
-  using Formats = std::vector<ColumnFormat>;
+  // (tried out on random numbers, as other variants of ggml may sum in another order), for rows as
+  // in the file or for rows that the backend has repacked.
+  struct Format {
+    ColumnFormat format;
+    bool is_repacked;
+  };
+  using Formats = std::vector<Format>;
   static Formats find_formats(Backend::Impl& backend);
 
   explicit ColumnNodes(Formats formats) : formats_(std::move(formats)) {}
 
-  // weight * x, or nullptr if these kernels are not for the weight. x is [width, n], contiguous.
-  ggml_tensor* multiply(ggml_context* context, ggml_tensor* weight, ggml_tensor* x);
+  // weight * x, or nullptr if these kernels are not for the weight. `rows` are the weight's in the
+  // file's format: itself, unless it was repacked. x is [width, n], contiguous.
+  ggml_tensor* multiply(ggml_context* context, const ggml_tensor* weight, const ggml_tensor* rows,
+                        ggml_tensor* x);
   // Before every run of the graph.
   void start();
 
  private:
   struct Product {
-    const ggml_tensor* weight = nullptr;
+    const ggml_tensor* rows = nullptr;
     ColumnFormat format = ColumnFormat::kQ8_0;
     std::atomic<std::size_t> next_row{0};
   };

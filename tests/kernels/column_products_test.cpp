@@ -55,6 +55,38 @@ void add_small_block(ColumnFormat format, std::mt19937& draw, Rows& rows) {
   for (const int value : q) rows.weights.push_back(scale.value * value);
 }
 
+// 8 parts of 32 weights: scale * q - minimum, both 6 bits times an f16. The low nibbles of 32 bytes
+// are a part, the high ones the next.
+void add_q4_block(std::mt19937& draw, Rows& rows) {
+  const Scale scale = draw_scale(draw);
+  const Scale minimum = draw_scale(draw);
+  unsigned s[8];
+  unsigned m[8];
+  std::uint8_t packed[12] = {};
+  std::uint8_t low[128] = {};
+  for (unsigned i = 0; i < 8; ++i) {
+    s[i] = draw() % 64;
+    m[i] = draw() % 64;
+    if (i < 4) {
+      packed[i] |= static_cast<std::uint8_t>(s[i]);
+      packed[i + 4] |= static_cast<std::uint8_t>(m[i]);
+    } else {
+      packed[i + 4] = static_cast<std::uint8_t>((s[i] & 15) | (m[i] & 15) << 4);
+      packed[i - 4] |= static_cast<std::uint8_t>(s[i] >> 4 << 6);
+      packed[i] |= static_cast<std::uint8_t>(m[i] >> 4 << 6);
+    }
+  }
+  for (unsigned i = 0; i < 256; ++i) {
+    const unsigned q = draw() % 16;
+    low[i / 64 * 32 + i % 32] |= static_cast<std::uint8_t>(q << (i % 64 < 32 ? 0 : 4));
+    rows.weights.push_back(scale.value * s[i / 32] * q - minimum.value * m[i / 32]);
+  }
+  put(rows, scale.bits);
+  put(rows, minimum.bits);
+  put(rows, packed);
+  put(rows, low);
+}
+
 // Weight i of a half of 128: low four bits in byte i % 64, its upper nibble from the second 64 on;
 // two more bits in byte i % 32, pair i / 32. 16 weights share a signed scale.
 void add_q6_block(std::mt19937& draw, Rows& rows) {
@@ -80,7 +112,9 @@ Rows make_rows(ColumnFormat format, std::size_t n_rows, std::size_t width, unsig
   std::mt19937 draw(seed);
   Rows rows;
   for (std::size_t b = 0; b < n_rows * width / column_block(format); ++b) {
-    if (format == ColumnFormat::kQ6_K)
+    if (format == ColumnFormat::kQ4_K)
+      add_q4_block(draw, rows);
+    else if (format == ColumnFormat::kQ6_K)
       add_q6_block(draw, rows);
     else
       add_small_block(format, draw, rows);
@@ -112,7 +146,7 @@ class ColumnProducts : public testing::TestWithParam<ColumnFormat> {
 };
 INSTANTIATE_TEST_SUITE_P(Formats, ColumnProducts,
                          testing::Values(ColumnFormat::kQ5_0, ColumnFormat::kQ8_0,
-                                         ColumnFormat::kQ6_K));
+                                         ColumnFormat::kQ4_K, ColumnFormat::kQ6_K));
 
 // Columns of whole numbers with a largest one of 127 are quantised exactly, so that the products
 // can be known.
