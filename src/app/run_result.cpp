@@ -141,6 +141,13 @@ std::string to_text(const RunResult& r) {
   append_line(out, "memory      %.1f MiB at the peak, %.1f MiB of it over the loaded model",
               mebibytes(r.peak_bytes),
               mebibytes(r.peak_bytes - std::min(r.peak_bytes, r.loaded_bytes)));
+  for (const WeightForm& form : r.weights.forms) {
+    if (!form.is_converted) continue;
+    append_line(out,
+                "weights     %zu matrices of %s multiplied as %s: the same numbers, %.1f MiB more",
+                form.n_matrices, form.type.c_str(), form.converted.c_str(),
+                mebibytes(form.converted_bytes - form.file_bytes));
+  }
   if (!r.full) return out;
   const FullCacheComparison& f = *r.full;
   append_line(out,
