@@ -46,8 +46,8 @@ std::size_t sums_bytes(std::size_t block, std::size_t width, std::size_t n_colum
                               : width / block * n_columns * kSumsPerBlock * sizeof(std::int16_t);
 }
 
-Group group_at(std::size_t block, std::size_t first_column, std::size_t width,
-               std::size_t n_columns) {
+[[maybe_unused]] Group group_at(std::size_t block, std::size_t first_column, std::size_t width,
+                                std::size_t n_columns) {
   const std::size_t scales = width / block * kColumnGroup * sizeof(float);
   Group group;
   group.n_columns = std::min(kColumnGroup, n_columns - first_column);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 
@@ -71,6 +72,22 @@ void convert_exactly(ggml_type type, const void* in, void* out, std::size_t n, E
                        static_cast<std::uint8_t*>(out) + first * ggml_type_size(*to),
                        std::min(kBlocksPerTask, n_blocks - first));
       });
+}
+
+void fill_weight(const GgufFile::Tensor& source, ggml_tensor* weight, Executor& executor) {
+  if (source.type == weight->type) {
+    ggml_backend_tensor_set(weight, source.data, 0, source.bytes);
+    return;
+  }
+  PRECIS_CHECK(exact_form(source.type) == weight->type, source.name);
+  const auto n = static_cast<std::size_t>(ggml_nelements(weight));
+  if (ggml_backend_buffer_is_host(weight->buffer)) {
+    convert_exactly(source.type, source.data, weight->data, n, executor);
+    return;
+  }
+  std::vector<std::byte> rows(ggml_nbytes(weight));
+  convert_exactly(source.type, source.data, rows.data(), n, executor);
+  ggml_backend_tensor_set(weight, rows.data(), 0, rows.size());
 }
 
 }  // namespace precis

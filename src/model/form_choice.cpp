@@ -20,10 +20,6 @@ constexpr std::size_t kProbeBytes = std::size_t{48} << 20;
 // conversion of so few bytes gains nothing.
 constexpr std::size_t kFewestBytes = std::size_t{1} << 20;
 
-std::size_t n_weights(const GgufFile::Tensor& t) {
-  return static_cast<std::size_t>(t.ne[0] * t.ne[1]);
-}
-
 // Some matrices in one form, placed as a model places them, and the products of all of them with
 // one column each.
 class FormProbe {
@@ -78,7 +74,7 @@ class FormProbe {
                                            ggml_backend_buffer_get_base(buffer.get())) ==
                      GGML_STATUS_SUCCESS,
                  source.name);
-    set_matrix(source, weight, backend_);
+    fill_weight(source, weight, backend_);
     buffers_.push_back(std::move(buffer));
   }
 
@@ -96,32 +92,18 @@ double measure(Matrices matrices, ggml_type type, Backend& backend) {
   Matrices some;
   std::size_t bytes = 0;
   for (const GgufFile::Tensor* t : matrices) {
-    if (bytes > 0 && bytes + t->bytes > kProbeBytes) continue;
+    if (bytes + t->bytes > kProbeBytes) continue;
     some.push_back(t);
     bytes += t->bytes;
   }
-  FormProbe file(some, matrices.front()->type, backend);
+  if (some.empty()) some.push_back(matrices.back());
+  FormProbe file(some, some.front()->type, backend);
   FormProbe converted(some, type, backend);
   return measure_speedup(
       [&](FormWay way) { return way == FormWay::kFile ? file.run() : converted.run(); });
 }
 
 }  // namespace
-
-void set_matrix(const GgufFile::Tensor& source, ggml_tensor* weight, Backend& backend) {
-  if (source.type == weight->type) {
-    ggml_backend_tensor_set(weight, source.data, 0, source.bytes);
-    return;
-  }
-  PRECIS_CHECK(exact_form(source.type) == weight->type, source.name);
-  if (ggml_backend_buffer_is_host(weight->buffer)) {
-    convert_exactly(source.type, source.data, weight->data, n_weights(source), backend);
-    return;
-  }
-  std::vector<std::byte> rows(ggml_nbytes(weight));
-  convert_exactly(source.type, source.data, rows.data(), n_weights(source), backend);
-  ggml_backend_tensor_set(weight, rows.data(), 0, rows.size());
-}
 
 WeightsReport choose_forms(WeightsMode mode, const Matrices& matrices, Backend& backend) {
   const auto start = std::chrono::steady_clock::now();

@@ -11,12 +11,9 @@
 namespace precis {
 
 // `matrices` are those that are multiplied. Types without an exact form do not occur in the report.
-// Takes some 0.2 s and at most 160 MiB of memory, given back before it returns. Throws
-// Error(kOutOfMemory).
+// Takes some 0.2 s and at most 160 MiB of memory (more if every matrix is larger than 48 MiB),
+// given back before it returns. Throws Error(kOutOfMemory).
 WeightsReport choose_forms(WeightsMode mode, const std::vector<const GgufFile::Tensor*>& matrices,
                            Backend& backend);
-
-// Fills a placed weight from the file, converted if it is of the other form's type.
-void set_matrix(const GgufFile::Tensor& source, ggml_tensor* weight, Backend& backend);
 
 }  // namespace precis

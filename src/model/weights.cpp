@@ -219,7 +219,7 @@ class Loader {
         PRECIS_CHECK(ggml_backend_tensor_alloc(buffer, p.tensor, address) == GGML_STATUS_SUCCESS,
                      p.source->name);
       } else {
-        set_matrix(*p.source, p.tensor, backend_);
+        fill_weight(*p.source, p.tensor, backend_);
         file_.release_pages(*p.source);
       }
     }

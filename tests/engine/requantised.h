@@ -4,6 +4,7 @@
 #include <ggml-cpp.h>
 #include <ggml.h>
 #include <gguf.h>
+#include <gtest/gtest.h>
 
 #include <cstring>
 #include <filesystem>
