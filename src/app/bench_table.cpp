@@ -70,6 +70,8 @@ Json to_object(const BenchRecord& record) {
   o["avg_ts"] = mean_of(ts);
   o["stddev_ts"] = stddev_of(ts);
   o["version"] = s.version;
+  o["weights"] = weights_mode_name(s.weights.mode);
+  o["weights_added_bytes"] = s.weights.added_bytes();
   o["method"] = r.method;
   o["keep"] = r.keep;
   o["n_sessions"] = r.n_sessions;

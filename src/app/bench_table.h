@@ -26,6 +26,7 @@ struct BenchSetting {
   std::size_t model_size = 0;
   std::size_t model_n_params = 0;
   std::size_t n_threads = 0;
+  WeightsReport weights;
   std::string test_time;  // UTC, ISO 8601
 };
 

@@ -12,6 +12,7 @@
 #include "app/number_list.h"
 #include "app/progress_bar.h"
 #include "app/text_file.h"
+#include "app/weights_option.h"
 #include "base/error.h"
 #include "methods/registry.h"
 
@@ -34,6 +35,7 @@ struct BenchCommand {
   Texts batches = {"1"};
   std::string file;
   std::string format = "md";
+  std::string weights = "auto";
   std::size_t repetitions = 5;
   std::size_t warmup = 1;
   std::uint64_t seed = 1;
@@ -119,6 +121,7 @@ BenchSetting describe(const Engine& engine) {
   s.model_size = weights.bytes;
   s.model_n_params = weights.n_parameters;
   s.n_threads = engine.backend().n_workers();
+  s.weights = engine.model().weights_report();
   s.test_time = utc_now();
   return s;
 }
@@ -129,12 +132,14 @@ struct BenchPlan {
   Texts models;
   std::string text;
   TableFormat format = TableFormat::kMarkdown;
+  WeightsMode weights = WeightsMode::kAuto;
   BenchOptions options;
 };
 
 BenchPlan make_plan(const BenchCommand& command) {
   BenchPlan plan;
   plan.format = parse_table_format(command.format);
+  plan.weights = parse_weights_mode(command.weights);
   plan.models = split_all(command.models);
   plan.threads = parse_numbers("--threads", command.threads, 0, 512);
   if (plan.models.empty()) throw Error(ErrorCode::kInvalidArgument, "--model names no file");
@@ -156,7 +161,7 @@ void run_table(const BenchPlan& plan) {
   ProgressBar bar("measuring");
   for (const std::string& model : plan.models) {
     for (const std::size_t n_threads : plan.threads) {
-      const auto engine = Engine::load(model, {n_threads});
+      const auto engine = Engine::load(model, {.n_threads = n_threads, .weights = plan.weights});
       const Clock clock = steady_clock();
       const ReadBandwidth bandwidth =
           measure_read_bandwidth(engine->backend(), probe_bytes(), kProbePasses, clock);
@@ -208,7 +213,8 @@ void run_growth(const BenchCommand& command, const BenchPlan& plan) {
                         : plan.options.depths;
   options.memory_bytes = static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
                          static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / 2;
-  const auto engine = Engine::load(plan.models.front(), {plan.threads.front()});
+  const auto engine = Engine::load(plan.models.front(),
+                                   {.n_threads = plan.threads.front(), .weights = plan.weights});
   options.prompts = command.prompts.empty() ? doubling_prompts(engine->config().n_ctx_train)
                                             : plan.options.prompts;
   std::erase(options.prompts, std::size_t{0});
@@ -250,6 +256,7 @@ Command add_bench(CLI::App& parent) {
        "Types of value rows: f16, q8_0, q4 (default: f16; also: -ctv)");
   list("-t,--threads", o->threads, "Threads (0: one per core)")->envname("PRECIS_ARG_THREADS");
   list("-b,--batch", o->batches, "Sessions that decode together (default: 1)");
+  add_weights_mode(*c, o->weights);
   c->add_option("-f,--file", o->file,
                 "Read this text instead of random tokens ('-': standard input)");
   c->add_option("-r,--repetitions", o->repetitions, "Rounds that are reported")

@@ -10,6 +10,7 @@
 #include "app/row_type_options.h"
 #include "app/run_result.h"
 #include "app/text_file.h"
+#include "app/weights_option.h"
 #include "base/error.h"
 #include "engine/generate.h"
 #include "engine/process_memory.h"
@@ -26,6 +27,7 @@ struct RunOptions {
   std::string prompt;
   std::string method = "selkv";
   std::string matmul = "auto";
+  std::string weights = "auto";
   std::string keep;  // empty: kDefaultKeep, but at least kDefaultTokens
   RowTypes rows;
   std::size_t n_context = 0;
@@ -193,6 +195,7 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.seed = options.sampler.seed;
   r.threads = a.session.engine()->backend().n_workers();
   r.matmul = a.session.engine()->model().matmul_report();
+  r.weights = a.session.engine()->model().weights_report();
   return r;
 }
 
@@ -204,6 +207,7 @@ void run(const RunOptions& options) {
   request.seed = options.sampler.seed;
   request.rows = options.rows;
   const MatmulMode matmul = parse_matmul_mode(options.matmul);
+  const WeightsMode weights = parse_weights_mode(options.weights);
   if (options.file.empty() && options.prompt.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "the prompt is empty: give a document (-f) or a question (-p)");
@@ -213,7 +217,7 @@ void run(const RunOptions& options) {
                 concat("the document '", options.file, "' is empty: it has no text"));
   std::signal(SIGINT, on_interrupt);
 
-  const auto engine = Engine::load(options.model, {options.n_threads, matmul});
+  const auto engine = Engine::load(options.model, {options.n_threads, matmul, weights});
   const PreparedPrompt prompt = read_prompt(*engine, options, document);
   const std::string model_sha256 = options.json ? sha256_of_file(options.model) : "";
   if (options.keep.empty() && prompt.context.size() < 4 * kDefaultTokens)
@@ -292,6 +296,7 @@ Command add_run(CLI::App& parent) {
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "ggml", "sgemm"}))
       ->envname("PRECIS_ARG_MATMUL");
+  add_weights_mode(*c, o->weights);
   c->add_option("-s,--seed", o->sampler.seed, "Seed of sampling and of methods that draw")
       ->envname("PRECIS_ARG_SEED");
   c->add_option("--temp", o->sampler.temperature, "Temperature (0: greedy)")

@@ -46,6 +46,27 @@ nlohmann::ordered_json to_json(const MatmulReport& report) {
           {"kinds", std::move(kinds)}};
 }
 
+nlohmann::ordered_json to_json(const WeightsReport& report) {
+  nlohmann::ordered_json forms = nlohmann::ordered_json::array();
+  for (const WeightForm& form : report.forms) {
+    nlohmann::ordered_json one = {{"type", form.type},
+                                  {"converted", form.is_converted},
+                                  {"to", form.converted},
+                                  {"n_matrices", form.n_matrices},
+                                  {"file_bytes", form.file_bytes},
+                                  {"converted_bytes", form.converted_bytes}};
+    if (form.speedup == 0)
+      one["speedup"] = nullptr;
+    else
+      one["speedup"] = form.speedup;
+    forms.push_back(std::move(one));
+  }
+  return {{"mode", weights_mode_name(report.mode)},
+          {"measuring_ms", report.measuring_ms},
+          {"added_bytes", report.added_bytes()},
+          {"forms", std::move(forms)}};
+}
+
 }  // namespace
 
 std::string to_json(const RunResult& r) {
@@ -87,6 +108,7 @@ std::string to_json(const RunResult& r) {
   out["seed"] = r.seed;
   out["threads"] = r.threads;
   out["matmul"] = to_json(r.matmul);
+  out["weights"] = to_json(r.weights);
   out["model_sha256"] = r.model_sha256;
   if (r.full) {
     out["full"] = {{"answer", r.full->answer},
@@ -123,6 +145,13 @@ std::string to_text(const RunResult& r) {
   append_line(out, "memory      %.1f MiB at the peak, %.1f MiB of it over the loaded model",
               mebibytes(r.peak_bytes),
               mebibytes(r.peak_bytes - std::min(r.peak_bytes, r.loaded_bytes)));
+  for (const WeightForm& form : r.weights.forms) {
+    if (!form.is_converted) continue;
+    append_line(out,
+                "weights     %zu matrices of %s multiplied as %s: the same numbers, %.1f MiB more",
+                form.n_matrices, form.type.c_str(), form.converted.c_str(),
+                mebibytes(form.converted_bytes - form.file_bytes));
+  }
   if (!r.full) return out;
   const FullCacheComparison& f = *r.full;
   append_line(out,

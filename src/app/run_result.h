@@ -7,6 +7,7 @@
 
 #include "compress/report.h"
 #include "model/matmul_choice.h"
+#include "model/weight_forms.h"
 
 namespace precis::app {
 
@@ -43,6 +44,7 @@ struct RunResult {
   std::uint32_t seed = 0;
   std::size_t threads = 0;
   MatmulReport matmul;
+  WeightsReport weights;
   std::string model_sha256;  // of the file, for --json
   std::optional<FullCacheComparison> full;
 };

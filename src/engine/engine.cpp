@@ -6,7 +6,7 @@ std::shared_ptr<const Engine> Engine::load(const std::string& model_path,
                                            const EngineOptions& options) {
   std::shared_ptr<Engine> engine(new Engine);
   engine->backend_ = std::make_unique<Backend>(options.n_threads);
-  engine->model_ = Model::load(model_path, *engine->backend_, options.matmul);
+  engine->model_ = Model::load(model_path, *engine->backend_, options.matmul, options.weights);
   return engine;
 }
 

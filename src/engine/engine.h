@@ -15,6 +15,8 @@ struct EngineOptions {
   std::size_t n_threads = 0;  // 0: one per core
   // How prompts are multiplied by the weights; a fixed way gives the same bits on every run.
   MatmulMode matmul = MatmulMode::kAuto;
+  // In which form weights are multiplied; a fixed form takes the same memory on every run.
+  WeightsMode weights = WeightsMode::kAuto;
 };
 
 class Engine {

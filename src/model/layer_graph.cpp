@@ -62,7 +62,7 @@ std::vector<ggml_tensor*> LayerGraph::multiply(std::span<ggml_tensor* const> wei
   if (columns_ == nullptr || x->ne[1] == 1) return weights_.matmul.build(context_, weights, x);
   std::vector<ggml_tensor*> products;
   for (ggml_tensor* weight : weights) {
-    ggml_tensor* y = columns_->multiply(context_, weight, x);
+    ggml_tensor* y = columns_->multiply(context_, weight, weights_.matmul.rows_of(weight), x);
     if (y == nullptr) {
       // ggml picks other kernels from 2, 4 and 8 columns on (llamafile, repacked, tiled), by the
       // length of dimension 1. With the tokens in dimension 2 it takes the kernel for one column,

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 
 #include "base/error.h"
 #include "kernels/expand.h"
 #include "kernels/matmul.h"
 #include "kernels/rows.h"
+#include "model/thread_clock.h"
 
 namespace precis {
 
@@ -112,15 +112,6 @@ bool can_expand(const ggml_tensor* rows) {
          kMatmulStep % static_cast<std::size_t>(ggml_blck_size(rows->type)) == 0;
 }
 
-// Time in which this thread ran. It takes part in every graph and spins at its barriers, so on an
-// idle machine this is the time that passed; on a busy one it leaves out most of what others took
-// (with a load of 10 on two cores, wall time put off the f32 product from 8 tokens to 128).
-double thread_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 // How a product of n_tokens with all rows of a node is cut.
@@ -206,7 +197,7 @@ void run_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
 Matmul::Matmul() : progress_(std::make_unique<Progress>()) {}
 Matmul::~Matmul() = default;
 
-ggml_tensor* Matmul::source_of(ggml_tensor* weight) const {
+ggml_tensor* Matmul::rows_of(ggml_tensor* weight) const {
   const auto found = sources_.find(weight);
   return found == sources_.end() ? weight : found->second;
 }
@@ -238,7 +229,7 @@ std::vector<ggml_tensor*> Matmul::build(ggml_context* context,
   std::vector<std::size_t> slots;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (n_tokens > 1 && n_tokens >= min_tokens(weights[i])) {
-      sources.push_back(source_of(weights[i]));
+      sources.push_back(rows_of(weights[i]));
       slots.push_back(i);
     } else {
       results[i] = ggml_mul_mat(context, weights[i], x);
@@ -279,7 +270,7 @@ std::size_t Matmul::measure(ggml_tensor* weight, Backend::Impl& backend) const {
     return tensor;
   };
   ggml_tensor for_ggml = first_rows(*weight);
-  ggml_tensor for_f32 = first_rows(*source_of(weight));
+  ggml_tensor for_f32 = first_rows(*rows_of(weight));
   ggml_gallocr_ptr allocator(ggml_gallocr_new(backend.plain_buffer_type()));
   return choose_min_tokens([&](MatmulWay way, std::size_t n_tokens) {
     constexpr std::size_t kNodes = 8;
@@ -316,7 +307,7 @@ void Matmul::choose(MatmulMode mode, std::span<ggml_tensor* const> weights,
     const KindKey key{weight->type, weight->ne[0], weight->ne[1]};
     if (min_tokens_.contains(key)) continue;
     std::size_t least = kNeverTokens;
-    if (mode != MatmulMode::kGgml && can_expand(source_of(weight)))
+    if (mode != MatmulMode::kGgml && can_expand(rows_of(weight)))
       least = mode == MatmulMode::kSgemm ? 2 : measure(weight, backend);
     min_tokens_[key] = least;
     report_.kinds.push_back({ggml_type_name(weight->type), static_cast<std::size_t>(weight->ne[0]),

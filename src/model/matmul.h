@@ -23,6 +23,8 @@ class Matmul {
   // A weight that the backend has repacked: its rows in the file's own format. Others are read
   // where they are.
   void add_source(const ggml_tensor* weight, ggml_tensor* rows) { sources_[weight] = rows; }
+  // Those rows, or the weight itself.
+  ggml_tensor* rows_of(ggml_tensor* weight) const;
 
   // Decides for every kind among `weights`; kAuto measures on the backend.
   void choose(MatmulMode mode, std::span<ggml_tensor* const> weights, Backend::Impl& backend);
@@ -39,7 +41,6 @@ class Matmul {
   struct Progress;
   using KindKey = std::tuple<ggml_type, std::int64_t, std::int64_t>;
 
-  ggml_tensor* source_of(ggml_tensor* weight) const;
   std::size_t min_tokens(const ggml_tensor* weight) const;
   std::size_t measure(ggml_tensor* weight, Backend::Impl& backend) const;
   ggml_tensor* build_f32(ggml_context* context, std::span<ggml_tensor* const> sources,

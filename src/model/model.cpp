@@ -27,13 +27,16 @@ WeightTotals Model::weight_totals() const {
   const GgufFile::Tensor* embedding = file_->find_tensor("token_embd.weight");
   if (embedding != nullptr && file_->find_tensor("output.weight") != nullptr)
     totals.step_bytes -= embedding->bytes;
+  totals.step_bytes += weights_->forms.added_bytes();
   return totals;
 }
 
 const MatmulReport& Model::matmul_report() const { return weights_->matmul.report(); }
 
+const WeightsReport& Model::weights_report() const { return weights_->forms; }
+
 std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backend,
-                                         MatmulMode matmul) {
+                                         MatmulMode matmul, WeightsMode weights_mode) {
   std::shared_ptr<Model> model(new Model);
   model->path_ = path;
   model->file_ = std::make_unique<GgufFile>(path);
@@ -45,7 +48,7 @@ std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backe
     model->chat_template_ = std::make_unique<ChatTemplate>(source, model->tokenizer_->bos_text(),
                                                            model->tokenizer_->eos_text());
   model->file_->prefault();
-  model->weights_ = load_weights(*model->file_, model->config_, backend.impl());
+  model->weights_ = load_weights(*model->file_, model->config_, weights_mode, backend);
   Weights& weights = *model->weights_;
   weights.matmul.choose(matmul, weights.matrices, backend.impl());
   return model;

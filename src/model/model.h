@@ -13,6 +13,7 @@
 #include "model/backend.h"
 #include "model/config.h"
 #include "model/matmul_choice.h"
+#include "model/weight_forms.h"
 
 namespace precis {
 
@@ -24,11 +25,11 @@ struct Weights;
 // The configuration alone, without weights or tokenizer. Throws like Model::load.
 ModelConfig read_model_config(const std::string& path);
 
-// What the weights amount to, as the file stores them.
 struct WeightTotals {
-  std::size_t bytes = 0;         // of all tensors
+  std::size_t bytes = 0;         // of all tensors in the file
   std::size_t n_parameters = 0;  // elements of all tensors
-  // Read for every decoded token: all but an embedding that only serves to look up one row.
+  // Read for every decoded token: all but an embedding that only serves to look up one row, in the
+  // form in which they are multiplied.
   std::size_t step_bytes = 0;
 };
 
@@ -36,9 +37,11 @@ class Model {
  public:
   // Maps the file and prepares the weights for the backend. Throws Error: kIo (cannot be read),
   // kFormat (not a sound GGUF; names the tensor or key), kUnsupported (architecture or feature;
-  // lists what is known). kAuto measures products for some 0.1 to 0.3 s.
+  // lists what is known). kAuto measures: products of prompts for some 0.1 to 0.3 s, forms of
+  // weights for some 0.2 s.
   static std::shared_ptr<const Model> load(const std::string& path, Backend& backend,
-                                           MatmulMode matmul = MatmulMode::kAuto);
+                                           MatmulMode matmul = MatmulMode::kAuto,
+                                           WeightsMode weights = WeightsMode::kAuto);
   ~Model();
 
   const ModelConfig& config() const { return config_; }
@@ -51,6 +54,8 @@ class Model {
   WeightTotals weight_totals() const;
   // How batches of tokens are multiplied by the weights.
   const MatmulReport& matmul_report() const;
+  // Which weights were converted.
+  const WeightsReport& weights_report() const;
 
  private:
   Model();

@@ -4,6 +4,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "model/buffer_choice.h"
+#include "model/exact_forms.h"
+#include "model/form_choice.h"
 
 namespace precis {
 namespace {
@@ -20,11 +23,11 @@ enum class Use { kMatrix, kLookup, kVector };
 
 class Loader {
  public:
-  Loader(const GgufFile& file, const ModelConfig& config, const Backend::Impl& backend)
+  Loader(const GgufFile& file, const ModelConfig& config, Backend& backend)
       : file_(file),
         config_(config),
         backend_(backend),
-        types_(backend.weight_buffer_types()),
+        types_(backend.impl().weight_buffer_types()),
         weights_(std::make_unique<Weights>()) {
     const std::size_t n_tensors =
         file.tensors().size() + 2;  // a tied embedding may be placed twice
@@ -35,17 +38,11 @@ class Loader {
     }
   }
 
-  std::unique_ptr<Weights> load() {
-    Weights& w = *weights_;
-    const ModelConfig& c = config_;
-    w.token_embd = take("token_embd.weight", {c.n_embd, c.n_vocab}, Use::kLookup);
-    w.output_norm = take("output_norm.weight", {c.n_embd}, Use::kVector);
-    const char* output =
-        file_.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight";
-    w.output = take(output, {c.n_embd, c.n_vocab}, Use::kMatrix);
-    w.output_bias = take_optional("output.bias", {c.n_vocab}, Use::kVector);
-    w.rope_factors = take_optional("rope_freqs.weight", {c.n_rot / 2}, Use::kVector);
-    for (std::size_t il = 0; il < c.n_layers; ++il) w.layers.push_back(load_layer(il));
+  std::unique_ptr<Weights> load(WeightsMode mode) {
+    walk();
+    weights_->forms = choose_forms(mode, matrices_, backend_);
+    is_checked_ = true;
+    walk();
     place();
     return std::move(weights_);
   }
@@ -57,7 +54,22 @@ class Loader {
     std::size_t type_index;  // types_.size(): in the mapping
   };
 
-  LayerWeights load_layer(std::size_t il) {
+  // All tensors of the architecture, twice: first they are only checked.
+  void walk() {
+    Weights& w = *weights_;
+    const ModelConfig& c = config_;
+    w.token_embd = take("token_embd.weight", {c.n_embd, c.n_vocab}, Use::kLookup);
+    w.output_norm = take("output_norm.weight", {c.n_embd}, Use::kVector);
+    const char* output =
+        file_.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight";
+    w.output = take(output, {c.n_embd, c.n_vocab}, Use::kMatrix);
+    w.output_bias = take_optional("output.bias", {c.n_vocab}, Use::kVector);
+    w.rope_factors = take_optional("rope_freqs.weight", {c.n_rot / 2}, Use::kVector);
+    w.layers.clear();
+    for (std::size_t il = 0; il < c.n_layers; ++il) w.layers.push_back(walk_layer(il));
+  }
+
+  LayerWeights walk_layer(std::size_t il) {
     const ModelConfig& c = config_;
     const std::size_t q_width = c.n_heads * c.head_dim;
     const std::size_t kv_width = c.n_kv_heads * c.head_dim;
@@ -117,21 +129,41 @@ class Loader {
       throw Error(ErrorCode::kUnsupported,
                   concat("tensor '", name, "' is ", ggml_type_name(source->type),
                          "; Precis needs f32 there"));
-    const std::size_t type_index = choose_type(*source, use);
-    ggml_tensor* tensor = ggml_new_tensor(weights_->contexts[type_index].get(), source->type,
-                                          static_cast<int>(shape.size()), source->ne);
-    ggml_set_name(tensor, name.c_str());
-    placements_.push_back({source, tensor, type_index});
-    if (use == Use::kMatrix) {
-      weights_->matrices.push_back(tensor);
-      // Rows in the file's format stay at hand for products in f32.
-      if (type_index != types_.size()) {
-        ggml_tensor* rows = ggml_dup_tensor(weights_->contexts[types_.size()].get(), tensor);
-        placements_.push_back({source, rows, types_.size()});
-        weights_->matmul.add_source(tensor, rows);
-      }
+    const std::size_t type_index = choose_place(*source, source->type, use);
+    if (!is_checked_) {
+      if (use == Use::kMatrix) matrices_.push_back(source);
+      return nullptr;
     }
+    return use == Use::kMatrix ? add_matrix(*source) : add(*source, source->type, type_index);
+  }
+
+  ggml_tensor* add(const GgufFile::Tensor& source, ggml_type type, std::size_t type_index) {
+    ggml_tensor* tensor =
+        ggml_new_tensor_2d(weights_->contexts[type_index].get(), type, source.ne[0], source.ne[1]);
+    ggml_set_name(tensor, source.name.c_str());
+    placements_.push_back({&source, tensor, type_index});
     return tensor;
+  }
+
+  ggml_tensor* add_matrix(const GgufFile::Tensor& source) {
+    const ggml_type type = chosen_type(source.type);
+    std::size_t type_index = choose_place(source, type, Use::kMatrix);
+    // A converted matrix needs memory of its own.
+    if (type != source.type && type_index == types_.size()) type_index = types_.size() - 1;
+    ggml_tensor* tensor = add(source, type, type_index);
+    weights_->matrices.push_back(tensor);
+    // Rows that products in f32 can read stay at hand: the file's, unless the matrix' own are
+    // plain.
+    const bool is_plain =
+        type_index == types_.size() || types_[type_index] == backend_.impl().plain_buffer_type();
+    if (!is_plain) weights_->matmul.add_source(tensor, add(source, source.type, types_.size()));
+    return tensor;
+  }
+
+  ggml_type chosen_type(ggml_type type) const {
+    for (const WeightForm& form : weights_->forms.forms)
+      if (form.is_converted && form.type == ggml_type_name(type)) return *exact_form(type);
+    return type;
   }
 
   void check_shape(const GgufFile::Tensor& source, const Shape& shape) const {
@@ -143,8 +175,9 @@ class Loader {
                          print_shape(found), "; the metadata asks for ", print_shape(shape)));
   }
 
-  // The first buffer type on which the backend can run the operation that will use the tensor.
-  std::size_t choose_type(const GgufFile::Tensor& source, Use use) const {
+  // Index into types_ of the memory in which a tensor of that type is used fastest; types_.size()
+  // if it can stay in the mapping.
+  std::size_t choose_place(const GgufFile::Tensor& source, ggml_type type, Use use) const {
     if (use == Use::kVector) return types_.size();
     // The backend says yes to integers and f64 too, and then crashes on them.
     const bool is_float = source.type == GGML_TYPE_F32 || source.type == GGML_TYPE_F16 ||
@@ -153,26 +186,17 @@ class Loader {
       throw Error(ErrorCode::kUnsupported,
                   concat("tensor '", source.name, "' is ", ggml_type_name(source.type),
                          "; Precis needs a float or quantised type there"));
-    ggml_context_ptr context(ggml_init({ggml_tensor_overhead() * 8, nullptr, true}));
-    ggml_tensor* weight =
-        ggml_new_tensor_2d(context.get(), source.type, source.ne[0], source.ne[1]);
-    ggml_tensor* op =
-        use == Use::kLookup
-            ? ggml_get_rows(context.get(), weight,
-                            ggml_new_tensor_1d(context.get(), GGML_TYPE_I32, 512))
-            : ggml_mul_mat(context.get(), weight,
-                           ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, source.ne[0], 512));
-    for (std::size_t i = 0; i < types_.size(); ++i) {
-      ggml_backend_buffer_ptr probe(ggml_backend_buft_alloc_buffer(types_[i], 0));
-      weight->buffer = probe.get();
-      const bool supported = ggml_backend_dev_supports_op(backend_.device, op);
-      weight->buffer = nullptr;
-      // Plain memory needs no copy: the mapping is plain memory.
-      if (supported) return types_[i] == backend_.plain_buffer_type() ? types_.size() : i;
-    }
-    throw Error(ErrorCode::kUnsupported,
-                concat("tensor '", source.name, "' of type ", ggml_type_name(source.type),
-                       " cannot be computed on this backend"));
+    const auto found =
+        find_buffer_type(backend_.impl(), type, source.ne[0], source.ne[1],
+                         use == Use::kLookup ? WeightUse::kLookup : WeightUse::kMatrix);
+    if (!found)
+      throw Error(ErrorCode::kUnsupported,
+                  concat("tensor '", source.name, "' of type ", ggml_type_name(type),
+                         " cannot be computed on this backend"));
+    // Plain memory needs no copy: the mapping is plain memory.
+    if (*found == backend_.impl().plain_buffer_type()) return types_.size();
+    return static_cast<std::size_t>(std::find(types_.begin(), types_.end(), *found) -
+                                    types_.begin());
   }
 
   void place() {
@@ -195,7 +219,7 @@ class Loader {
         PRECIS_CHECK(ggml_backend_tensor_alloc(buffer, p.tensor, address) == GGML_STATUS_SUCCESS,
                      p.source->name);
       } else {
-        ggml_backend_tensor_set(p.tensor, p.source->data, 0, p.source->bytes);
+        fill_weight(*p.source, p.tensor, backend_);
         file_.release_pages(*p.source);
       }
     }
@@ -203,17 +227,19 @@ class Loader {
 
   const GgufFile& file_;
   const ModelConfig& config_;
-  const Backend::Impl& backend_;
+  Backend& backend_;
   std::vector<ggml_backend_buffer_type_t> types_;
   std::unique_ptr<Weights> weights_;
+  bool is_checked_ = false;
+  std::vector<const GgufFile::Tensor*> matrices_;
   std::vector<Placement> placements_;
 };
 
 }  // namespace
 
 std::unique_ptr<Weights> load_weights(const GgufFile& file, const ModelConfig& config,
-                                      const Backend::Impl& backend) {
-  return Loader(file, config, backend).load();
+                                      WeightsMode mode, Backend& backend) {
+  return Loader(file, config, backend).load(mode);
 }
 
 }  // namespace precis

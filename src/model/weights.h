@@ -8,6 +8,7 @@
 #include "model/ggml_backend.h"
 #include "model/gguf_file.h"
 #include "model/matmul.h"
+#include "model/weight_forms.h"
 
 namespace precis {
 
@@ -45,16 +46,17 @@ struct Weights {
   std::vector<LayerWeights> layers;
   std::vector<ggml_tensor*> matrices;  // all that are multiplied
   Matmul matmul;                       // how; decided by Model::load
+  WeightsReport forms;                 // in which form
 
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;
 };
 
-// Checks every tensor's shape against the configuration and places it: repacked when the backend
-// has a faster layout for it, else left in the mapping. `file` must outlive the result. Throws
-// Error(kFormat) naming the tensor and both shapes, kUnsupported for a tensor that the backend
-// cannot multiply.
+// Checks every tensor's shape against the configuration and places it: converted where a faster
+// form was chosen, repacked when the backend has a faster layout for it, else left in the mapping.
+// `file` must outlive the result. Throws Error(kFormat) naming the tensor and both shapes,
+// kUnsupported for a tensor that the backend cannot multiply.
 std::unique_ptr<Weights> load_weights(const GgufFile& file, const ModelConfig& config,
-                                      const Backend::Impl& backend);
+                                      WeightsMode mode, Backend& backend);
 
 }  // namespace precis

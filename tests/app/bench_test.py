@@ -17,7 +17,7 @@ GEMMA = os.path.join(TINY, "gemma3.gguf")
 COLUMNS = ["build_commit", "cpu_info", "backends", "model_filename", "model_type", "model_size", "model_n_params",
            "n_threads", "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns",
            "avg_ts", "stddev_ts",
-           "version", "method", "keep", "n_sessions", "synthetic", "median_ts", "median_ratio", "min_ratio",
+           "version", "weights", "weights_added_bytes", "method", "keep", "n_sessions", "synthetic", "median_ts", "median_ratio", "min_ratio",
            "max_ratio", "kv_bytes", "gb_per_s", "read_bandwidth_gb_s", "share_of_bandwidth", "bound_share",
            "compress_ms", "ttft_ms", "peak_bytes", "break_even_prompt"]
 

@@ -25,12 +25,13 @@ JSON_FIELDS = {
     "compress_ms": float, "decode_tokens_per_s": float, "peak_bytes": int, "seed": int,
     "threads": int, "model_sha256": str, "matmul": dict,
     "compress_stages_ms": dict,
+    "weights": dict,
 }
 
 
 def precis(*arguments, stdin=None, environment=None):
     # Two processes may measure differently, and their answers are compared.
-    env = dict(os.environ, PRECIS_ARG_MATMUL="sgemm")
+    env = dict(os.environ, PRECIS_ARG_MATMUL="sgemm", PRECIS_ARG_WEIGHTS="file")
     env.update(environment or {})
     return subprocess.run([PRECIS, *arguments], input=stdin, capture_output=True, timeout=300, env=env)
 
@@ -123,6 +124,9 @@ class BadInput(unittest.TestCase):
 
     def test_matmul(self):
         self.refused(self.run_with(**{"--matmul": "blas"}), "matmul", "sgemm")
+
+    def test_weights(self):
+        self.refused(self.run_with(**{"--weights": "q4_1"}), "weights", "q8_0")
 
     def test_methods(self):
         self.refused(self.run_with(**{"--method": "selkw"}), "selkw", "selkv")
@@ -260,6 +264,14 @@ class GoodInput(unittest.TestCase):
         by_variable = precis("run", "-m", LLAMA, "-p", "hello", "--json", "-n", "1",
                              environment={"PRECIS_ARG_MATMUL": "ggml"})
         self.assertEqual(json.loads(by_variable.stdout)["matmul"]["mode"], "ggml")
+
+    def test_form_of_weights_is_reported(self):
+        out, _ = self.run_json()
+        self.assertEqual(out["weights"]["mode"], "file")  # by the variable
+        for mode in ["auto", "q8_0"]:
+            out, _ = self.run_json("--weights", mode)
+            self.assertEqual(out["weights"]["mode"], mode)
+            self.assertEqual((out["weights"]["added_bytes"], out["weights"]["forms"]), (0, []))  # all are f32
 
     def test_document_from_standard_input(self):
         result = precis("run", "-m", LLAMA, "-f", "-", "-n", "2", "--json", stdin=TEXT.encode())

@@ -9,22 +9,34 @@
 namespace precis::test {
 namespace {
 
-class RealModelBatch : public testing::TestWithParam<const char*> {
+struct BatchCase {
+  const char* file;
+  WeightsMode weights;
+};
+
+class RealModelBatch : public testing::TestWithParam<BatchCase> {
  protected:
   void SetUp() override {
-    const std::string path = real_model(GetParam());
+    const std::string path = real_model(GetParam().file);
     PRECIS_SKIP_IF_ABSENT(path);
     const auto text = sample_text();
     if (!text) PRECIS_END_WITHOUT("this system has no /usr/share/common-licenses/GPL-3");
-    engine_ = Engine::load(path, {.n_threads = 1});
+    engine_ = Engine::load(path, {.n_threads = 1, .weights = GetParam().weights});
     tokens_ = engine_->tokenizer().tokenize(*text, true, false);
   }
   std::shared_ptr<const Engine> engine_;
   std::vector<Token> tokens_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Files, RealModelBatch, testing::Values(kSmolLm2, kGemma3, kQwen2),
-                         [](const auto& info) { return std::string(info.param).substr(0, 4); });
+INSTANTIATE_TEST_SUITE_P(Files, RealModelBatch,
+                         testing::Values(BatchCase{kSmolLm2, WeightsMode::kFile},
+                                         BatchCase{kGemma3, WeightsMode::kFile},
+                                         BatchCase{kQwen2, WeightsMode::kFile},
+                                         BatchCase{kQwen2, WeightsMode::kQ8_0}),
+                         [](const auto& info) {
+                           return std::string(info.param.file).substr(0, 4) + "_" +
+                                  weights_mode_name(info.param.weights);
+                         });
 
 TEST_P(RealModelBatch, GreedyAnswersEqualSoloRunsBitForBit) {
   constexpr std::size_t kSessions = 9;

@@ -18,7 +18,8 @@ class RealModelSession : public testing::TestWithParam<const char*> {
     const auto text = sample_text();
     if (!text) PRECIS_END_WITHOUT("this system has no /usr/share/common-licenses/GPL-3");
     // Fixed, because measurements of two engines may decide differently.
-    engine_ = Engine::load(path, {.n_threads = 2, .matmul = MatmulMode::kSgemm});
+    engine_ = Engine::load(
+        path, {.n_threads = 2, .matmul = MatmulMode::kSgemm, .weights = WeightsMode::kFile});
     tokens_ = engine_->tokenizer().tokenize(*text, true, false);
   }
   std::span<const Token> prompt() const { return std::span(tokens_).first(kPrompt); }
@@ -62,8 +63,9 @@ TEST_P(RealModelSession, AnyNumberOfThreadsGivesTheSameBits) {
   Session reference = two.fork();
   const auto logits = continue_with(reference, more());
   for (const std::size_t n_threads : {1, 3}) {
-    Session other(Engine::load(real_model(GetParam()),
-                               {.n_threads = n_threads, .matmul = MatmulMode::kSgemm}));
+    Session other(Engine::load(
+        real_model(GetParam()),
+        {.n_threads = n_threads, .matmul = MatmulMode::kSgemm, .weights = WeightsMode::kFile}));
     other.condense(prompt(), req);
     EXPECT_EQ(difference(two, other), "") << n_threads << " threads";
     EXPECT_TRUE(same_bits(continue_with(other, more()), logits)) << n_threads << " threads";
