@@ -3,9 +3,9 @@
 #include "engine/batch.h"
 
 #include <gtest/gtest.h>
+#include <sys/time.h>
 
-#include <atomic>
-#include <chrono>
+#include <csignal>
 #include <deque>
 #include <thread>
 
@@ -232,6 +232,8 @@ TEST_P(BatchTest, WrongStepsAreRefusedAndChangeNothing) {
   EXPECT_EQ(twins.first_difference(), "");
 }
 
+CancelFlag* interrupted = nullptr;
+
 TEST_P(BatchTest, CancelledStepsChangeNothing) {
   BatchDecoder decoder(engine_);
   Twins twins = mixed(engine_);
@@ -240,19 +242,16 @@ TEST_P(BatchTest, CancelledStepsChangeNothing) {
   CancelFlag cancel = true;
   error_of(ErrorCode::kCancelled, [&] { decoder.step(entries, {{}, &cancel}); });
   EXPECT_EQ(twins.first_difference(), "");
-  // Another thread raises the flag at some time of the step, earlier and earlier; on a busy machine
-  // it may come too late many times.
+  // A timer raises the flag at some time of the step, earlier and earlier. Its signal interrupts
+  // this very thread: however busy the machine is, it comes while the step runs.
+  interrupted = &cancel;
+  const auto before = std::signal(SIGALRM, [](int) { *interrupted = true; });
   int n_cancelled = 0;
-  for (int attempt = 0; attempt < 40 || (n_cancelled == 0 && attempt < 4000); ++attempt) {
+  for (int attempt = 0; attempt < 40; ++attempt) {
     cancel = false;
-    std::atomic<bool> started = false;
-    std::thread other([&] {
-      while (!started) std::this_thread::yield();
-      const int delay_us = 25 * (39 - attempt % 40);
-      if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
-      cancel = true;
-    });
-    started = true;
+    itimerval delay{};
+    delay.it_value.tv_usec = 1 + 25 * (39 - attempt);
+    setitimer(ITIMER_REAL, &delay, nullptr);
     try {
       decoder.step(entries, {{}, &cancel});
       for (Session& session : twins.alone) session.extend(std::vector<Token>{7});
@@ -260,9 +259,11 @@ TEST_P(BatchTest, CancelledStepsChangeNothing) {
       EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
       ++n_cancelled;
     }
-    other.join();
+    const itimerval off{};
+    setitimer(ITIMER_REAL, &off, nullptr);
     ASSERT_EQ(twins.first_difference(), "") << "attempt " << attempt;
   }
+  std::signal(SIGALRM, before);
   EXPECT_GT(n_cancelled, 0);
 }
 
