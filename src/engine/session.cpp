@@ -28,11 +28,6 @@ std::size_t even_chunk(std::size_t n_tokens, std::size_t most) {
 // takes a whole chunk (layer_cache.cpp, kTileTokens), and the products are as fast.
 constexpr std::size_t kFewestOutputs = 64;
 
-// Prompts up to this length go through all layers in one graph: with a graph for each layer a
-// prompt of one token took 1.15 times as long as a decoded token of SmolLM2. Not above
-// kFewestOutputs: then the last layer computes all tokens either way, and the bits are the same.
-constexpr std::size_t kShortPrompt = 32;
-
 // Rows to compute of the chunk [first, first + n) if tokens from first_wanted on are wanted.
 std::size_t n_of_chunk(std::size_t first, std::size_t n, std::size_t first_wanted) {
   const std::size_t end = first + n;
@@ -119,8 +114,6 @@ struct Session::Impl {
                const CallControl& control, const LayerDone& layer_done);
   void run_layer_major(std::span<const Token> tokens, const Observation& observe,
                        const CallControl& control, const LayerDone& layer_done);
-  void run_at_once(std::span<const Token> tokens, const CallControl& control,
-                   const LayerDone& layer_done);
   // Makes room for what is wanted of a prompt's next layer, and has it captured.
   void watch(std::size_t n_tokens, const Observation& observe, ObservedQueries& queries);
   void extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control);
@@ -183,22 +176,6 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
   if (control.progress) control.progress(progress);
 }
 
-void Session::Impl::run_at_once(std::span<const Token> tokens, const CallControl& control,
-                                const LayerDone& layer_done) {
-  const ModelConfig& c = config();
-  Progress progress{0, 0, tokens.size() * c.n_layers};
-  if (control.progress) control.progress(progress);
-  logits.resize(c.n_vocab);
-  runner.run(tokens, 0, attention, 1, logits.data());
-  throw_if_left_out();
-  ObservedQueries nothing;
-  for (std::size_t il = 0; il < c.n_layers; ++il) {
-    trim_sliding(il);
-    if (!c.is_sliding[il]) layer_done(il, nothing);
-  }
-  if (control.progress) control.progress({1, progress.n_total, progress.n_total});
-}
-
 void Session::Impl::prefill(std::span<const Token> tokens, const Observation& observe,
                             const CallControl& control, const LayerDone& layer_done) {
   if (n_positions != 0)
@@ -208,10 +185,7 @@ void Session::Impl::prefill(std::span<const Token> tokens, const Observation& ob
   runner.set_cancel(control.cancel);
   attention.set_cancel(control.cancel);
   try {
-    if (tokens.size() <= kShortPrompt && observe.none())
-      run_at_once(tokens, control, layer_done);
-    else
-      run_layer_major(tokens, observe, control, layer_done);
+    run_layer_major(tokens, observe, control, layer_done);
   } catch (...) {
     clear();
     attention.take_cancelled();
@@ -374,8 +348,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                  TailRows rows = std::move(cache.tail);
                  cache.tail = TailRows(impl.shape(), static_cast<std::int32_t>(tokens.size()));
                  rows.truncate(0);
-                 if (next < indices.size() && impl.layers[indices[next]].tail.size() == 0)
-                   impl.layers[indices[next]].tail = std::move(rows);
+                 if (next < indices.size()) impl.layers[indices[next]].tail = std::move(rows);
                  compress_ms += milliseconds_since(layer_start);
                });
   impl.rows = request.rows;

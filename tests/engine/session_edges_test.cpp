@@ -84,28 +84,6 @@ TEST_P(SessionEdges, WindowBorders) {
   }
 }
 
-// Short prompts take another way through the layers unless something is observed; the bits tell
-// nothing of it.
-TEST_P(SessionEdges, ShortPromptsGiveTheBitsOfLayerMajorPrefill) {
-  const auto engine =
-      Engine::load(tiny_model(GetParam()), {.n_threads = 1, .matmul = MatmulMode::kSgemm});
-  const auto more = first(60).last(20);
-  for (const std::size_t n : {1, 2, 7, 31, 32, 33, 40}) {
-    Session at_once(engine), layer_major(engine), whole(engine), condensed(engine);
-    at_once.prefill(first(n));
-    layer_major.prefill(first(n), {SIZE_MAX});
-    EXPECT_TRUE(same_bits(at_once.last_logits(), layer_major.last_logits())) << n;
-    whole.condense(first(n), request("full", "100%"));
-    EXPECT_TRUE(same_bits(whole.last_logits(), layer_major.last_logits())) << n;
-    EXPECT_TRUE(same_bits(continue_with(at_once, more), continue_with(layer_major, more))) << n;
-    layer_major.reset();
-    layer_major.prefill(first(n), {SIZE_MAX});
-    layer_major.compress(request("full", "100%"));
-    EXPECT_EQ(difference(whole, layer_major), "") << n;
-    EXPECT_TRUE(same_bits(continue_with(whole, more), continue_with(layer_major, more))) << n;
-  }
-}
-
 TEST_P(SessionEdges, FullCacheCountsOnlyTheWindowOfSlidingLayers) {
   const ModelConfig& config = engine_->config();
   Session session(engine_);
