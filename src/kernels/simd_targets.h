@@ -5,9 +5,10 @@
 // accumulators. Arm machines with SVE therefore run the NEON code, whose registers are as wide on
 // all cores sold for servers except one.
 //
-// AVX3_DL (Ice Lake's extensions) offers these f32 kernels nothing over AVX3, and processors with
-// SSSE3 but not SSE4 date from before 2009: they run the portable code. Each target costs half a
-// minute of compiling.
+// AVX3_DL (Ice Lake's extensions) offers the f32 kernels nothing over AVX3; its products of bytes
+// could shorten those of quantised rows (whole-inl.h), which was never tried. Processors with SSSE3
+// but not SSE4 date from before 2009: they run the portable code. Each target costs half a minute
+// of compiling.
 #pragma once
 
 #define HWY_DISABLED_TARGETS \

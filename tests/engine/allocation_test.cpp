@@ -144,8 +144,8 @@ std::vector<std::uint8_t> rows_of(const LayerCache& cache, std::size_t head) {
   return bytes;
 }
 
-// A tail of 100 rows of which 64 can age, with 32 packed before: whichever allocation fails,
-// nothing is lost, and once there is memory the result is what it always is.
+// 100 rows of which 64 can age, also after 64 of which half have aged before: whichever allocation
+// fails, nothing is lost, and once there is memory the result is what it always is.
 TEST(AgedRows, LoseNothingWithoutMemory) {
   if (!PRECIS_COUNTS_MALLOC) GTEST_SKIP() << "a sanitizer owns malloc";
   const RowTypes types{RowType::kQ8_0, RowType::kQ4};

@@ -15,6 +15,15 @@ namespace {
 constexpr std::int64_t kWidth = 768;
 constexpr std::int64_t kRows = 200;  // more than a thread takes at a time, and no multiple of it
 
+// ggml's variants for such processors may sum in another order.
+bool has_avx512() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") != 0;
+#else
+  return false;
+#endif
+}
+
 struct NodeCase {
   ggml_type type;
   ColumnFormat format;
@@ -94,7 +103,11 @@ TEST_P(ColumnNodesTest, EveryColumnHasTheBitsOfItsOwnProduct) {
         return y;
       });
       ASSERT_EQ(all.empty(), !is_known);
-      if (!is_known) GTEST_SKIP() << "ggml sums in another order on this processor";
+      if (!is_known) {
+        // With AVX2 alone the order is known: there a kernel that lost its bits must not go unseen.
+        ASSERT_FALSE(column_products_available() && !has_avx512()) << "the probe found other bits";
+        GTEST_SKIP() << "ggml sums in another order on this processor";
+      }
       for (std::int64_t c = 0; c < n; ++c) {
         const auto one =
             compute(backend, x.data() + c * kWidth, 1, [&](ggml_context* context, ggml_tensor* in) {
