@@ -21,9 +21,12 @@ ALLOWED = {
     "methods": BELOW_COMPRESS | {"compress"},
     "model": {"kernels", "base"},
     "engine": BELOW_COMPRESS | {"compress", "model"},
-    "eval": BELOW_COMPRESS | {"compress", "engine", "methods"},
+    "tasks": {"base"},
+    "report": {"base"},
+    "eval": BELOW_COMPRESS | {"compress", "engine", "methods", "tasks", "report"},
     "server": BELOW_COMPRESS | {"compress", "engine", "methods"},
-    "app": BELOW_COMPRESS | {"compress", "model", "engine", "methods", "eval", "server"},
+    "app": BELOW_COMPRESS | {"compress", "model", "engine", "methods", "tasks", "report", "eval",
+                             "server"},
     "capi": BELOW_COMPRESS | {"compress", "engine", "methods"},
 }
 GGML_FOLDER = "model"  # the only folder of src that includes the headers below

@@ -17,6 +17,7 @@
 #include "engine/prompt.h"
 #include "eval/divergence.h"
 #include "methods/registry.h"
+#include "report/content_hash.h"
 
 namespace precis::app {
 namespace {

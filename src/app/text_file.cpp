@@ -1,9 +1,5 @@
 #include "app/text_file.h"
 
-extern "C" {
-#include <hash/sha256/sha256.h>
-}
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -54,23 +50,6 @@ TextFile read_text_file(const std::string& path) {
   out.text += characters.finish();
   out.n_replaced = characters.n_replaced();
   return out;
-}
-
-std::string sha256_of_file(const std::string& path) {
-  sha256_t state;
-  sha256_init(&state);
-  read_blocks(path, [&](const char* data, std::size_t n) {
-    sha256_update(&state, reinterpret_cast<const unsigned char*>(data), n);
-  });
-  unsigned char digest[SHA256_DIGEST_SIZE];
-  sha256_final(&state, digest);
-  std::string text;
-  for (const unsigned char byte : digest) {
-    constexpr const char* kHex = "0123456789abcdef";
-    text += kHex[byte >> 4];
-    text += kHex[byte & 15];
-  }
-  return text;
 }
 
 }  // namespace precis::app

@@ -14,7 +14,4 @@ struct TextFile {
 // "-" reads standard input. Throws Error(kIo).
 TextFile read_text_file(const std::string& path);
 
-// Lower-case hexadecimal SHA-256 of a file. Throws Error(kIo).
-std::string sha256_of_file(const std::string& path);
-
 }  // namespace precis::app
