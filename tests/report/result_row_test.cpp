@@ -152,8 +152,9 @@ TEST(ResultRow, EveryMissingFieldIsNamed) {
       // null is the right type for one field only.
       object = whole;
       object[name] = nullptr;
-      if (name != "chance")
+      if (name != "chance") {
         EXPECT_NE(complaint(object.dump()).find("'" + name + "'"), std::string::npos) << name;
+      }
       object[name] = Json::object({{"nested", Json::array({1, "x"})}});
       EXPECT_FALSE(complaint(object.dump()).empty()) << name;
     }
