@@ -289,6 +289,8 @@ ResultRow parse_row(std::string_view line) {
     object = Json::parse(line);
   } catch (const Json::parse_error& e) {
     refuse(concat("not JSON, at byte ", e.byte));
+  } catch (const Json::exception&) {
+    refuse("not JSON: a number is too large");
   }
   if (!object.is_object()) refuse("not a JSON object");
   const auto kind = object.find("kind");
@@ -302,6 +304,8 @@ ResultRow parse_row(std::string_view line) {
   if (name == "timing") return read<TimingRow>(object);
   refuse(concat("unknown kind '", name, "'; known: run, score, fidelity, kept, timing"));
 }
+
+UnitKey unit_of(const RowKey& key) { return {key.suite, key.task, key.length, key.index}; }
 
 const RowKey* key_of(const ResultRow& row) {
   return std::visit(
