@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -7,12 +6,12 @@
 #include "app/bench_table.h"
 #include "app/build_commit.h"
 #include "app/commands.h"
-#include "app/number_list.h"
+#include "app/interrupt.h"
+#include "app/method_list.h"
 #include "app/progress_bar.h"
 #include "app/text_file.h"
 #include "base/error.h"
 #include "eval/suite.h"
-#include "methods/registry.h"
 #include "report/content_hash.h"
 
 namespace precis::app {
@@ -20,14 +19,14 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// Options as they were given; lists as they were written.
+// Options as they were given; lists are split before anything reads them.
 struct EvalCommand {
   std::string model;
   Texts files;
   Texts methods;
   Texts keeps;
-  Texts types_k = {"f16"};
-  Texts types_v = {"f16"};
+  Texts types_k;
+  Texts types_v;
   std::string output;
   std::string shard = "1/1";
   // Fixed ways by default: measured ones may choose other bits on another day.
@@ -39,51 +38,6 @@ struct EvalCommand {
   std::size_t n_threads = 0;
   std::uint64_t seed = 1;
 };
-
-CancelFlag interrupted{false};
-
-void on_interrupt(int) {
-  interrupted = true;
-  std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends the process at once
-}
-
-Texts split_all(const Texts& texts, const char* standard) {
-  Texts out;
-  for (const std::string& text : texts)
-    for (std::string& part : split_list(text)) out.push_back(std::move(part));
-  if (out.empty() && standard != nullptr)
-    for (std::string& part : split_list(standard)) out.push_back(std::move(part));
-  return out;
-}
-
-std::vector<RowType> row_types(const Texts& names) {
-  std::vector<RowType> out;
-  for (const std::string& name : split_all(names, "f16")) {
-    const auto found = find_row_type(name);
-    if (!found)
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("unknown cache type '", name, "'; possible: ", row_type_names()));
-    out.push_back(*found);
-  }
-  return out;
-}
-
-// Every method with every budget, `full` once, in all row types.
-std::vector<EvalMethod> make_methods(const EvalCommand& command) {
-  const Registry registry = builtin_methods();
-  const std::vector<RowType> keys = row_types(command.types_k);
-  const std::vector<RowType> values = row_types(command.types_v);
-  std::vector<EvalMethod> out;
-  for (const std::string& spec : split_all(command.methods, "full,snapkv,selkv")) {
-    const Method method = registry.parse(spec);
-    for (const std::string& keep : split_all(command.keeps, "10%,25%,50%")) {
-      for (const RowType k : keys)
-        for (const RowType v : values) out.push_back({method, Budget::parse(keep), spec, {k, v}});
-      if (method.is_full()) break;
-    }
-  }
-  return out;
-}
 
 struct Shard {
   std::size_t index = 1;
@@ -106,14 +60,22 @@ Shard parse_shard(const std::string& text) {
 std::vector<std::string> list_files(const Texts& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(path, ignored)) {
+    if (path == "-")
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a run must be able to read its texts again: give a file, not standard input");
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
       out.push_back(path);
       continue;
     }
     Texts found;
-    for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
-      if (entry.is_regular_file(ignored)) found.push_back(entry.path().string());
+    std::filesystem::directory_iterator entries(path, error);
+    for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+      std::error_code is_no_file;
+      if (entries->is_regular_file(is_no_file)) found.push_back(entries->path().string());
+    }
+    if (error)
+      throw Error(ErrorCode::kIo, concat("cannot read the folder '", path, "': ", error.message()));
     if (found.empty()) throw Error(ErrorCode::kIo, concat("the folder '", path, "' has no files"));
     std::sort(found.begin(), found.end());
     out.insert(out.end(), found.begin(), found.end());
@@ -137,10 +99,10 @@ RunRow describe(const EvalCommand& command, const Engine& engine,
   run.threads = engine.backend().n_workers();
   const auto number = [](std::size_t n) { return Texts{std::to_string(n)}; };
   run.settings = {{"file", files},
-                  {"method", split_all(command.methods, "full,snapkv,selkv")},
-                  {"keep", split_all(command.keeps, "10%,25%,50%")},
-                  {"cache-type-k", split_all(command.types_k, "f16")},
-                  {"cache-type-v", split_all(command.types_v, "f16")},
+                  {"method", command.methods},
+                  {"keep", command.keeps},
+                  {"cache-type-k", command.types_k},
+                  {"cache-type-v", command.types_v},
                   {"context", number(command.n_prefix)},
                   {"continuation", number(command.n_continuation)},
                   {"passages", number(command.n_passages)},
@@ -154,14 +116,21 @@ RunRow describe(const EvalCommand& command, const Engine& engine,
 
 void evaluate_fidelity(const EvalCommand& command) {
   // What can be refused without the model is refused first.
-  EvalOptions options{make_methods(command), command.seed, &interrupted};
+  const EvalOptions options{
+      parse_methods(command.methods, command.keeps, command.types_k, command.types_v), command.seed,
+      &interrupt_flag()};
   const Shard shard = parse_shard(command.shard);
   const std::vector<std::string> files = list_files(command.files);
   FidelityOptions wanted{{}, command.n_prefix, command.n_continuation, command.n_passages};
-  for (const std::string& file : files)
+  for (const std::string& file : files) {
+    TextFile text = read_text_file(file);
+    if (text.n_replaced > 0)
+      std::fprintf(stderr, "precis: '%s' is not valid UTF-8; replaced by U+FFFD in %zu places\n",
+                   file.c_str(), text.n_replaced);
     wanted.texts.emplace_back(std::filesystem::path(file).filename().string(),
-                              read_text_file(file).text);
-  std::signal(SIGINT, on_interrupt);
+                              std::move(text.text));
+  }
+  catch_interrupt();
   const auto engine = Engine::load(
       command.model,
       {command.n_threads, parse_matmul_mode(command.matmul), parse_weights_mode(command.weights)});
@@ -199,7 +168,7 @@ Command add_eval(CLI::App& parent) {
   const auto list = [f](const char* names, Texts& texts, const char* help) {
     return f->add_option(names, texts, help)->allow_extra_args(false);
   };
-  f->add_option("-m,--model", o->model, "GGUF file")->required();
+  f->add_option("-m,--model", o->model, "GGUF file")->required()->envname("PRECIS_ARG_MODEL");
   list("-f,--file", o->files, "Text, or a folder of texts; may be given several times")->required();
   f->add_option("-o,--output", o->output, "Result file (JSON Lines); an unfinished one is resumed")
       ->required();
@@ -220,8 +189,11 @@ Command add_eval(CLI::App& parent) {
   f->add_option("--shard", o->shard, "I/N: every N-th passage, from the I-th on")
       ->capture_default_str();
   f->add_option("-t,--threads", o->n_threads, "Threads (0: one per core)")
-      ->check(CLI::Range(0u, 512u));
-  f->add_option("-s,--seed", o->seed, "Seed of methods that draw")->capture_default_str();
+      ->check(CLI::Range(0u, 512u))
+      ->envname("PRECIS_ARG_THREADS");
+  f->add_option("-s,--seed", o->seed, "Seed of methods that draw")
+      ->capture_default_str()
+      ->envname("PRECIS_ARG_SEED");
   f->add_option("--matmul", o->matmul,
                 "Products of prompt and weights: sgemm (f32), ggml, or auto (measured: other bits "
                 "on other days)")
@@ -230,7 +202,13 @@ Command add_eval(CLI::App& parent) {
   f->add_option("--weights", o->weights, "Form of weights in memory: file, q8_0 or auto")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "file", "q8_0"}));
-  return [o] { evaluate_fidelity(*o); };
+  return [o] {
+    o->methods = split_all(o->methods, "full,snapkv,selkv");
+    o->keeps = split_all(o->keeps, "10%,25%,50%");
+    o->types_k = split_all(o->types_k, "f16");
+    o->types_v = split_all(o->types_v, "f16");
+    evaluate_fidelity(*o);
+  };
 }
 
 }  // namespace precis::app
