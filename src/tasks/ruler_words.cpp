@@ -28,6 +28,9 @@ constexpr const char* kCommonBegin =
     "Below is a numbered list of words, most of them several times. Keep in mind which ones appear "
     "most often.\n\n";
 
+constexpr const char* kExampleBegin = "First an example with a short list.\n\n";
+constexpr const char* kExampleEnd = ".\n\nNow the list that you will be asked about.\n\n";
+
 TaskQuestion common_question(std::vector<std::string> words) {
   TaskQuestion out;
   out.text = concat("Which ", kCommon, " words appear most often in the list above?\n");
@@ -56,7 +59,7 @@ class WordSource {
     random_.shuffle(words);
     const TaskQuestion question = common_question({});
     const std::string wording = concat(kCommonBegin, question.text, question.answer_prefix,
-                                       "First an example with a short list.", filler_line(24));
+                                       kExampleBegin, kExampleEnd, filler_line(24));
     for (const std::string& word : words) {
       const bool is_unlike = std::none_of(common.begin(), common.end(), [&](const auto& other) {
         return other.find(word) != std::string::npos || word.find(other) != std::string::npos;
@@ -110,9 +113,9 @@ std::string common_example(const WordSource& words, RandomSource& random) {
   for (std::size_t i = kCommon; i < kCommon + kExampleRare; ++i) entries.push_back(&words.other(i));
   random.shuffle(entries);
   const TaskQuestion question = common_question(answer);
-  return concat("First an example with a short list.\n\n", numbered(entries), "\n\n", question.text,
+  return concat(kExampleBegin, numbered(entries), "\n\n", question.text,
                 question.answer_prefix, " ", listed(answer),
-                ".\n\nNow the list that you will be asked about.\n\n");
+                kExampleEnd);
 }
 
 // ---- Frequent words: coded words whose frequencies fall as 1 / rank^2.
