@@ -190,8 +190,9 @@ double edit_similarity(std::string_view answer, std::string_view reference) {
   const std::u32string a = code_points(answer).substr(0, kMostEditCharacters);
   const std::u32string b = code_points(reference).substr(0, kMostEditCharacters);
   if (a.empty() && b.empty()) return 1;
-  const double ratio =
-      2.0 * static_cast<double>(common_length(a, b)) / static_cast<double>(a.size() + b.size());
+  const auto n = static_cast<double>(a.size() + b.size());
+  // Written as RapidFuzz does: 2 L / n rounds otherwise, and half a percent may go the other way.
+  const double ratio = 1.0 - (n - 2.0 * static_cast<double>(common_length(a, b))) / n;
   // std::nearbyint in the usual mode rounds halves to even, as Python does; but that mode is the
   // process's, so it is done by hand.
   const double below = std::floor(100 * ratio);

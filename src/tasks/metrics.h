@@ -26,8 +26,9 @@
 //                    has none
 //   kEditSimilarity  of the first line of the answer, after leading line breaks, that has none of
 //                    "`", "#" and "//" (nothing if there is none) and the whole reference:
-//                    2 L / (both lengths), in whole percents (halves to even), L = the longest
-//                    common subsequence of characters. Both empty: 1.
+//                    1 - (n - 2L) / n in whole percents (halves to even), n = both lengths, L =
+//                    that of the longest common subsequence of characters; as fuzzywuzzy with
+//                    python-Levenshtein 0.27.5. Both empty: 1.
 //
 // Limits, so that no answer takes longer than a second or so for a reference: kRougeL compares the
 // first kMostRougeWords words of either side, kEditSimilarity the first kMostEditCharacters
