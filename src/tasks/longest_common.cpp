@@ -30,6 +30,13 @@ std::size_t common_length(std::u32string_view a, std::u32string_view b) {
 
 std::span<const std::uint32_t> CommonWords::find(std::span<const std::uint32_t> a,
                                                  std::span<const std::uint32_t> b) {
+  found_.clear();
+  if (a.size() == 1 || b.size() == 1) {  // lists have thousands of such sentences
+    const std::uint32_t word = a.size() == 1 ? a[0] : b[0];
+    const auto other = a.size() == 1 ? b : a;
+    if (std::find(other.begin(), other.end(), word) != other.end()) found_.push_back(word);
+    return found_;
+  }
   // Walking back needs no lengths, only which neighbour is larger.
   more_above_.assign(a.size() * b.size(), false);
   row_.assign(b.size() + 1, 0);
@@ -37,7 +44,6 @@ std::span<const std::uint32_t> CommonWords::find(std::span<const std::uint32_t> 
     next_row(row_, b, a[i], [&](std::size_t j, std::uint32_t above, std::uint32_t left) {
       if (above > left) more_above_[i * b.size() + j - 1] = true;
     });
-  found_.clear();
   std::size_t i = a.size();
   std::size_t j = b.size();
   while (i > 0 && j > 0) {
