@@ -47,7 +47,9 @@ char32_t lower_letter(char32_t c) {
   return c;
 }
 
-bool is_article(std::u32string_view word) { return word == U"a" || word == U"an" || word == U"the"; }
+bool is_article(std::u32string_view word) {
+  return word == U"a" || word == U"an" || word == U"the";
+}
 
 }  // namespace
 

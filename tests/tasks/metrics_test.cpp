@@ -14,9 +14,9 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-constexpr Metric kAllMetrics[] = {
-    Metric::kContainAll,     Metric::kContainAny, Metric::kF1,        Metric::kRougeL,
-    Metric::kClassification, Metric::kCount,      Metric::kRetrieval, Metric::kEditSimilarity};
+constexpr Metric kAllMetrics[] = {Metric::kContainAll, Metric::kContainAny,     Metric::kF1,
+                                  Metric::kRougeL,     Metric::kClassification, Metric::kCount,
+                                  Metric::kRetrieval,  Metric::kEditSimilarity};
 
 TaskRule rule_of(Metric metric) {
   TaskRule rule;
