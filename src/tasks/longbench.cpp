@@ -147,7 +147,7 @@ struct Halves {
   std::size_t n_lost = 0;
 };
 
-Halves halves_of(const TaskCodec& codec, std::string_view text, std::size_t limit) {
+Halves halves_of(const TokenCodec& codec, std::string_view text, std::size_t limit) {
   const std::vector<std::int32_t> tokens = codec.encode(text);
   if (tokens.size() <= limit) return {std::string(text), "", 0};
   const std::span<const std::int32_t> all(tokens);
@@ -159,7 +159,7 @@ Halves halves_of(const TaskCodec& codec, std::string_view text, std::size_t limi
 }
 
 // Cuts the middle out of a sample's only prompt.
-void shorten(TaskSample& sample, const TaskCodec& codec, std::size_t limit) {
+void shorten(TaskSample& sample, const TokenCodec& codec, std::size_t limit) {
   const std::string& question = sample.questions[0].text;
   const Halves halves = halves_of(codec, sample.context + question, limit);
   if (halves.n_lost == 0) return;
@@ -225,6 +225,8 @@ std::size_t read_longbench(std::istream& in, const std::string& name,
       record = Json::parse(line);
     } catch (const Json::parse_error& error) {
       throw Error(ErrorCode::kFormat, concat(where, "not JSON at byte ", error.byte));
+    } catch (const Json::out_of_range&) {
+      throw Error(ErrorCode::kFormat, concat(where, "a number is too large"));
     }
     ++n_records;
     if (!take(RecordReader(record, where).read())) break;
@@ -264,7 +266,7 @@ std::vector<LongBenchFile> list_longbench_files(const std::string& path) {
   return {{file.stem().string(), path}};
 }
 
-std::string truncate_middle(const TaskCodec& codec, std::string_view text, std::size_t limit,
+std::string truncate_middle(const TokenCodec& codec, std::string_view text, std::size_t limit,
                             std::size_t* n_lost) {
   Halves halves = halves_of(codec, text, limit);
   if (n_lost != nullptr) *n_lost = halves.n_lost;
@@ -273,7 +275,7 @@ std::string truncate_middle(const TaskCodec& codec, std::string_view text, std::
 
 TaskSample make_longbench_sample(std::string_view task, const LongBenchRecord& record,
                                  std::size_t index, const LongBenchPrompts& prompts,
-                                 const TaskCodec& codec, std::size_t limit_tokens) {
+                                 const TokenCodec& codec, std::size_t limit_tokens) {
   TaskSample sample;
   sample.rule = longbench_rule(task);
   sample.task = task;

@@ -63,7 +63,7 @@ std::vector<LongBenchFile> list_longbench_files(const std::string& path);
 // (limit / 2) tokens between, or 0. Where a token ends within a character, the rest of that
 // character is dropped with them, so valid UTF-8 stays valid. Tokenised again, the text may have a
 // few tokens more or fewer at the cut. Nothing is left of a longer text for a limit below 2.
-std::string truncate_middle(const TaskCodec& codec, std::string_view text, std::size_t limit,
+std::string truncate_middle(const TokenCodec& codec, std::string_view text, std::size_t limit,
                             std::size_t* n_lost);
 
 // The sample of one record: its context is the prompt's text up to the end of the document, its one
@@ -78,6 +78,6 @@ std::string truncate_middle(const TaskCodec& codec, std::string_view text, std::
 // no context.
 TaskSample make_longbench_sample(std::string_view task, const LongBenchRecord& record,
                                  std::size_t index, const LongBenchPrompts& prompts,
-                                 const TaskCodec& codec, std::size_t limit_tokens);
+                                 const TokenCodec& codec, std::size_t limit_tokens);
 
 }  // namespace precis

@@ -155,6 +155,8 @@ LongBenchPrompts parse_longbench_prompts(std::string_view json_text) {
     all = nlohmann::json::parse(json_text);
   } catch (const nlohmann::json::parse_error& error) {
     throw Error(ErrorCode::kFormat, concat("LongBench prompts: not JSON at byte ", error.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw Error(ErrorCode::kFormat, "LongBench prompts: a number is too large");
   }
   if (!all.is_object())
     throw Error(ErrorCode::kFormat, "LongBench prompts: not an object of texts by task");

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "tasks/answer_text.h"
-#include "tasks/longest_common.h"
+#include "tasks/subsequence.h"
 
 namespace precis {
 namespace {

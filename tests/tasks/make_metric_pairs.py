@@ -19,7 +19,7 @@ import Levenshtein  # noqa: F401  (fuzzywuzzy takes it where it can be imported)
 from fuzzywuzzy import fuzz
 from rouge import Rouge
 
-sys.setrecursionlimit(20000)  # the package walks back recursively; see longest_common.h
+sys.setrecursionlimit(20000)  # the package walks back recursively; see subsequence.h
 
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tasks/answer_text.h"
-#include "tasks/longest_common.h"
+#include "tasks/subsequence.h"
 
 namespace precis {
 namespace {
@@ -152,10 +152,10 @@ TEST(Metrics, LongAnswersAreBounded) {
   for (const std::string& text : {words, sentences, std::string(kMegabyte, '\n'),
                                   std::string(kMegabyte, '.'), std::string(kMegabyte, '\xFF')})
     for (const Metric metric : kAllMetrics) {
-      const double value = score(metric, text, {text.substr(0, 100000)}, {"7"});
+      const double value = score(metric, text, {text.substr(0, 10000)}, {"7"});
       EXPECT_GE(value, 0);
       EXPECT_LE(value, 1);
-      exact(metric, text, {text.substr(0, 100000)});
+      exact(metric, text, {text.substr(0, 10000)});
     }
   // What lies past the limits makes no difference.
   const std::string same(kMostEditCharacters, 'x');

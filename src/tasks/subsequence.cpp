@@ -1,4 +1,4 @@
-#include "tasks/longest_common.h"
+#include "tasks/subsequence.h"
 
 #include <algorithm>
 
