@@ -75,8 +75,7 @@ TEST(Metrics, ContainedIsNotExact) {
   EXPECT_FALSE(exact(Metric::kContainAll, "4711", codes));
   EXPECT_FALSE(exact(Metric::kContainAll, "4711", {"4711", "4711"}));
   EXPECT_TRUE(exact(Metric::kContainAll, "4711 4711", {"4711", "4711"}));
-  EXPECT_TRUE(exact(Metric::kContainAll, "Salt and rye, rye", {"rye", "rye and salt"}) ==
-              exact(Metric::kContainAll, "Salt rye rye", {"rye", "rye salt"}));
+  EXPECT_FALSE(exact(Metric::kContainAll, "Salt and rye, rye", {"rye", "rye and salt"}));
   EXPECT_TRUE(exact(Metric::kContainAll, "rye salt, rye", {"rye", "Rye and Salt"}));
   EXPECT_FALSE(exact(Metric::kContainAll, "4711", {"4711", "the"}));  // nothing left of "the"
   EXPECT_TRUE(exact(Metric::kContainAll, "1B0C-77AA.", {"1b0c-77aa"}));
@@ -155,7 +154,8 @@ TEST(Metrics, LongAnswersAreBounded) {
       const double value = score(metric, text, {text.substr(0, 10000)}, {"7"});
       EXPECT_GE(value, 0);
       EXPECT_LE(value, 1);
-      exact(metric, text, {text.substr(0, 10000)});
+      if (metric == Metric::kContainAll || metric == Metric::kF1)
+        EXPECT_FALSE(exact(metric, text, {text.substr(0, 10000)}));
     }
   // What lies past the limits makes no difference.
   const std::string same(kMostEditCharacters, 'x');
