@@ -154,8 +154,9 @@ TEST(Metrics, LongAnswersAreBounded) {
       const double value = score(metric, text, {text.substr(0, 10000)}, {"7"});
       EXPECT_GE(value, 0);
       EXPECT_LE(value, 1);
-      if (metric == Metric::kContainAll || metric == Metric::kF1)
+      if (metric == Metric::kContainAll || metric == Metric::kF1) {
         EXPECT_FALSE(exact(metric, text, {text.substr(0, 10000)}));
+      }
     }
   // What lies past the limits makes no difference.
   const std::string same(kMostEditCharacters, 'x');
