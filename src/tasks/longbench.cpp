@@ -170,12 +170,15 @@ void shorten(TaskSample& sample, const TokenCodec& codec, std::size_t limit) {
     return;
   }
   const std::size_t n_question = codec.count(question);
-  if (n_question + 2 > limit)
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(sample.task, " sample ", sample.index, ": the question alone has ",
-                       n_question, " tokens, and the prompt is limited to ", limit,
-                       ", at least 2 of which are the document's; raise the limit"));
-  sample.context = truncate_middle(codec, sample.context, limit - n_question, &sample.n_truncated);
+  const std::size_t n_left = limit > n_question ? limit - n_question : 0;
+  sample.context = truncate_middle(codec, sample.context, n_left, &sample.n_truncated);
+  if (sample.context.empty())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat(sample.task, " sample ", sample.index, ": the question alone has ", n_question,
+               " tokens, which leaves nothing of the document where the prompt is "
+               "limited to ",
+               limit, "; raise the limit"));
 }
 
 }  // namespace

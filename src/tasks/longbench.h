@@ -73,7 +73,7 @@ std::string truncate_middle(const TokenCodec& codec, std::string_view text, std:
 // what is left has limit_tokens less those of the question. The limit is of the text: the chat
 // template and the answer come on top.
 // Throws Error that names task and index: kInvalidArgument if `task` is not one of LongBench's, has
-// no prompt in `prompts`, or if the question alone leaves less than 2 tokens for the context;
+// no prompt in `prompts`, or if the question leaves nothing of the context within the limit;
 // kFormat if the record is of another task, if a task that needs classes has none, or if there is
 // no context.
 TaskSample make_longbench_sample(std::string_view task, const LongBenchRecord& record,
