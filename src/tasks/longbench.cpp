@@ -185,6 +185,7 @@ void shorten(TaskSample& sample, const TokenCodec& codec, std::size_t limit) {
 
 std::vector<std::string> longbench_task_names() {
   std::vector<std::string> out;
+  out.reserve(kTasks.size());
   for (const Task& task : kTasks) out.emplace_back(task.name);
   return out;
 }

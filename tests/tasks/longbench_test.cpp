@@ -380,10 +380,13 @@ TEST(TruncateMiddle, QuestionIsNeverCut) {
   EXPECT_EQ(exactly.context, std::string(30, 'd'));
   EXPECT_EQ(exactly.n_truncated, 10u);
   EXPECT_EQ(sample_for(12).context, std::string(6, 'd'));
-  EXPECT_EQ(
-      error_of([&] { sample_for(11); }),
-      "invalid_argument: qasper sample 2: the question alone has 10 tokens, and the prompt is "
-      "limited to 11, at least 2 of which are the document's; raise the limit");
+  EXPECT_EQ(error_of([&] { sample_for(11); }),
+            "invalid_argument: qasper sample 2: the question alone has 10 tokens, which leaves "
+            "nothing of the document where the prompt is limited to 11; raise the limit");
+  EXPECT_NE(error_of([&] { sample_for(3); }), "");
+  // The document's only token that fits is a part of a character, so nothing is left of it.
+  const LongBenchRecord ship{"qqq", "\U0001F6A2\U0001F6A2", {"x"}, {}, "qasper", "", "", 0};
+  EXPECT_NE(error_of([&] { make_longbench_sample("qasper", ship, 0, prompts, codec, 2); }), "");
   // A question that repeats what precedes it is not taken for cut off.
   const LongBenchRecord same{
       std::string(30, 'd'), std::string(60, 'd'), {"x"}, {}, "qasper", "", "", 0};
