@@ -385,7 +385,7 @@ TEST(TruncateMiddle, QuestionIsNeverCut) {
             "nothing of the document where the prompt is limited to 11; raise the limit");
   EXPECT_NE(error_of([&] { sample_for(3); }), "");
   // The document's only token that fits is a part of a character, so nothing is left of it.
-  const LongBenchRecord ship{"qqq", "\U0001F6A2\U0001F6A2", {"x"}, {}, "qasper", "", "", 0};
+  const LongBenchRecord ship{"qqq", "\U0001F6A2\U0001F6A2x", {"x"}, {}, "qasper", "", "", 0};
   EXPECT_NE(error_of([&] { make_longbench_sample("qasper", ship, 0, prompts, codec, 2); }), "");
   // A question that repeats what precedes it is not taken for cut off.
   const LongBenchRecord same{
