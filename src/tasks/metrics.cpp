@@ -17,17 +17,6 @@ namespace {
 
 using Words = std::vector<std::u32string>;
 
-constexpr auto kNames = std::to_array<std::pair<Metric, const char*>>({
-    {Metric::kContainAll, "contain_all"},
-    {Metric::kContainAny, "contain_any"},
-    {Metric::kF1, "f1"},
-    {Metric::kRougeL, "rouge_l"},
-    {Metric::kClassification, "classification"},
-    {Metric::kCount, "count"},
-    {Metric::kRetrieval, "retrieval"},
-    {Metric::kEditSimilarity, "edit_similarity"},
-});
-
 std::string_view without_leading_breaks(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
   return text;
@@ -282,20 +271,6 @@ double score_for(Metric metric, const TaskQuestion& question, std::string_view a
 }
 
 }  // namespace
-
-const char* metric_name(Metric metric) {
-  const auto found = std::find_if(kNames.begin(), kNames.end(),
-                                  [&](const auto& name) { return name.first == metric; });
-  PRECIS_CHECK(found != kNames.end(), static_cast<int>(metric));
-  return found->second;
-}
-
-std::optional<Metric> find_metric(std::string_view name) {
-  const auto found = std::find_if(kNames.begin(), kNames.end(),
-                                  [&](const auto& entry) { return entry.second == name; });
-  if (found == kNames.end()) return {};
-  return found->first;
-}
 
 double score_answer(const TaskRule& rule, const TaskQuestion& question, std::string_view answer) {
   const std::vector<std::string>& references = question.references;
