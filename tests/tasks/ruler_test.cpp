@@ -48,10 +48,11 @@ void check_sample(const TaskSample& sample, const TokenCodec& codec) {
   EXPECT_EQ(sample.rule.chance.has_value(), sample.task.substr(0, 4) == "niah");
   ASSERT_EQ(sample.questions.size(), 1u);
   const TaskQuestion& question = sample.questions[0];
-  if (expected.n_references > 0)
+  if (expected.n_references > 0) {
     EXPECT_EQ(question.references.size(), expected.n_references);
-  else
+  } else {
     EXPECT_FALSE(question.references.empty());
+  }
   EXPECT_EQ(test::as_set(question.references).size(), question.references.size());
   for (const std::string& answer : question.references) {
     EXPECT_GE(n_occurrences(sample.context, answer), 1u) << answer;
