@@ -36,8 +36,8 @@ void run_suite(const Suite& suite, const EvalOptions& options, RunLog& log,
   report();
   while (log.n_done() < suite.units.size()) {
     throw_if_cancelled(options.cancel);
-    const EvalRows rows = suite.run(log.n_done(), options);
-    log.append(rows.rows, rows.times);
+    EvalRows rows = suite.run(log.n_done(), options);
+    log.append(std::move(rows.rows), rows.times);
     report();
   }
 }

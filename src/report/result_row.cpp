@@ -146,6 +146,13 @@ void key_fields(V& v, Key& k) {
   v("type_v", k.type_v);
 }
 
+template <class V, class Origin>
+void origin_fields(V& v, Origin& o) {
+  v("version", o.version);
+  v("model_sha256", o.model_sha256);
+  v("seed", o.seed);
+}
+
 // The fields of each kind; R is the row or the row as const.
 template <class R>
 constexpr const char* kKind = "";
@@ -181,6 +188,7 @@ void fields(V& v, R& r) requires std::is_same_v<std::remove_const_t<R>, RunRow> 
 template <class V, class R>
 void fields(V& v, R& r) requires std::is_same_v<std::remove_const_t<R>, ScoreRow> {
   key_fields(v, r.key);
+  origin_fields(v, r.origin);
   v("used_template", r.used_template);
   v("metric", r.metric);
   v("score", r.score);
@@ -202,6 +210,7 @@ void fields(V& v, R& r) requires std::is_same_v<std::remove_const_t<R>, ScoreRow
 template <class V, class R>
 void fields(V& v, R& r) requires std::is_same_v<std::remove_const_t<R>, FidelityRow> {
   key_fields(v, r.key);
+  origin_fields(v, r.origin);
   v("n_context", r.n_context);
   v("n_continuation", r.n_continuation);
   v("kv_bytes", r.kv_bytes);

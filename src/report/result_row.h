@@ -66,9 +66,18 @@ struct RunRow {
   Texts input_sha256;  // file name, hash
 };
 
+// Where a row comes from, so that one that is cut out of its file still says it. RunLog fills it
+// in.
+struct RowOrigin {
+  std::string version;
+  std::string model_sha256;
+  std::uint64_t seed = 0;
+};
+
 // One answer.
 struct ScoreRow {
   RowKey key;
+  RowOrigin origin;
   bool used_template = false;
   std::string metric;            // metric_name()
   double score = 0;              // in [0, 1]
@@ -91,6 +100,7 @@ struct ScoreRow {
 // cache.
 struct FidelityRow {
   RowKey key;
+  RowOrigin origin;
   std::size_t n_context = 0;
   std::size_t n_continuation = 0;
   std::size_t kv_bytes = 0;

@@ -73,7 +73,10 @@ std::string first_difference(const RunRow& a, const RunRow& b) {
 
 RunLog::RunLog(const std::string& path, const RunRow& run, std::span<const UnitKey> plan,
                const RowsOf& rows_of)
-    : path_(path), run_line_(print_row(run) + "\n"), plan_(plan.begin(), plan.end()) {
+    : path_(path),
+      run_line_(print_row(run) + "\n"),
+      origin_{run.version, run.model_sha256, run.seed},
+      plan_(plan.begin(), plan.end()) {
   try {
     open_results(rows_of);
     open_times();
@@ -186,13 +189,18 @@ RunLog::Found RunLog::find_units(const std::string& path, const std::string& tex
   return whole;
 }
 
-void RunLog::append(std::span<const ResultRow> rows, std::span<const TimingRow> times) {
+void RunLog::append(std::vector<ResultRow> rows, std::span<const TimingRow> times) {
   PRECIS_CHECK(n_done_ < plan_.size() && !rows.empty(), n_done_, " of ", plan_.size());
   std::string text;
   for (const TimingRow& row : times) text += print_row(row) + "\n";
   write_all(times_, text, timing_path(path_));
   text.clear();
-  for (const ResultRow& row : rows) {
+  for (ResultRow& row : rows) {
+    std::visit(
+        [this](auto& r) {
+          if constexpr (requires { r.origin; }) r.origin = origin_;
+        },
+        row);
     PRECIS_CHECK(key_of(row) != nullptr && unit_of(*key_of(row)) == plan_[n_done_], n_done_);
     text += print_row(row) + "\n";
   }

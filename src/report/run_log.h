@@ -38,8 +38,9 @@ class RunLog {
   // Units that are in the file: the first n_done() of the plan.
   std::size_t n_done() const { return n_done_; }
   // Appends the next unit's rows; they are on disk when it returns. Throws Error(kIo): the next
-  // process resumes before this unit. REQUIRES: rows of unit n_done() of the plan.
-  void append(std::span<const ResultRow> rows, std::span<const TimingRow> times);
+  // process resumes before this unit. REQUIRES: rows of unit n_done() of the plan; their origin is
+  // filled in.
+  void append(std::vector<ResultRow> rows, std::span<const TimingRow> times);
 
  private:
   // Whole units at the beginning of a file of `n_bytes` bytes, and where the last of them ends.
@@ -55,6 +56,7 @@ class RunLog {
 
   std::string path_;
   std::string run_line_;
+  RowOrigin origin_;
   std::vector<UnitKey> plan_;
   std::size_t n_done_ = 0;
   int results_ = -1;

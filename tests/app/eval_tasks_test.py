@@ -55,6 +55,8 @@ class EvalTasks(unittest.TestCase):
         for row in scores:
             self.assertEqual((row["metric"], row["chance"], row["length"]), ("contain_all", 0, 900))
             self.assertEqual(len(row["references"]), 1)
+            for field in ("version", "model_sha256", "seed"):
+                self.assertEqual(row[field], run[field])
 
     def test_the_seed_makes_the_samples(self):
         arguments = ["--length", "900", "-n", "1", "--task", "niah_single_1", "--no-maps"]

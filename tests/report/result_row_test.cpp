@@ -40,6 +40,7 @@ RunRow some_run() {
 ScoreRow some_score() {
   ScoreRow row;
   row.key = some_key();
+  row.origin = {"0.1.0", std::string(64, 'b'), std::numeric_limits<std::uint64_t>::max()};
   row.used_template = true;
   row.metric = "contain_all";
   row.score = 1.0 / 3.0;
