@@ -42,6 +42,27 @@ void assign_field(std::string_view name, std::string_view text, double minimum, 
   assign_number(name, text, minimum, maximum, field);
 }
 
+std::string print_numbers(const std::vector<double>& values) {
+  std::string out;
+  for (const double value : values) out += (out.empty() ? "" : "-") + print_number(value);
+  return out;
+}
+
+void assign_field(std::string_view name, std::string_view text, double minimum, double maximum,
+                  std::vector<double>& field) {
+  std::vector<double> values;
+  for (std::string_view rest = text;;) {
+    const std::size_t end = std::min(rest.find('-'), rest.size());
+    double& value = values.emplace_back();
+    assign_number(name, rest.substr(0, end), minimum, maximum, value);
+    // Smaller ones are printed with an exponent, whose sign is the separator.
+    if (value != 0 && value < 1e-3) reject(name, text, "0 or 0.001 and more");
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
+  }
+  field = std::move(values);
+}
+
 void assign_field(std::string_view name, std::string_view text,
                   std::initializer_list<const char*> choices, std::string& field) {
   std::string domain;

@@ -5,7 +5,8 @@
 //     template <class V> void fields(V&& v) { v("window", window, 1, 4096, "queries observed"); }
 //   };
 //
-// A visitor is called as v(name, field, minimum, maximum, help) for int and double fields and as
+// A visitor is called as v(name, field, minimum, maximum, help) for int and double fields and for
+// lists of doubles (written 3-2-1: SPECs have no other sign to spare), and as
 // v(name, field, choices, help) for a field that holds one of a fixed list of words (std::string).
 #pragma once
 
@@ -26,6 +27,8 @@ struct FieldInfo {
 
 // Shortest decimal text that parses back to the same double.
 std::string print_number(double value);
+// Numbers with - between them.
+std::string print_numbers(const std::vector<double>& values);
 
 // Sets one field from text. Throws Error(kInvalidArgument) that names the field, the text and the
 // domain.
@@ -33,6 +36,9 @@ void assign_field(std::string_view name, std::string_view text, double minimum, 
                   int& field);
 void assign_field(std::string_view name, std::string_view text, double minimum, double maximum,
                   double& field);
+// At least one number, each 0 or at least 0.001. REQUIRES: minimum >= 0.
+void assign_field(std::string_view name, std::string_view text, double minimum, double maximum,
+                  std::vector<double>& field);
 void assign_field(std::string_view name, std::string_view text,
                   std::initializer_list<const char*> choices, std::string& field);
 
@@ -48,6 +54,11 @@ struct FieldLister {
                   const char* help) {
     out.push_back(
         {name, print_number(field), print_number(minimum) + ".." + print_number(maximum), help});
+  }
+  void operator()(const char* name, std::vector<double>& field, double minimum, double maximum,
+                  const char* help) {
+    const std::string range = print_number(minimum) + ".." + print_number(maximum);
+    out.push_back({name, print_numbers(field), range + "-" + range + "-...", help});
   }
   void operator()(const char* name, std::string& field, std::initializer_list<const char*> choices,
                   const char* help) {

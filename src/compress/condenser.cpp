@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "compress/layer_shares.h"
 #include "compress/row_choice.h"
 #include "kernels/rows.h"
 
@@ -190,6 +191,26 @@ void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
   PRECIS_CHECK(entries_per_head_ < n_tokens_, entries_per_head_, " of ", n_tokens_);
   keeps_everything_ = false;
   allowed_bytes_ = amount;
+  plan_layers(needed);
+}
+
+// Bytes of a layer grow with its entries in steps of whole groups at most, so that a sum of entries
+// that fits when all layers are alike may be a little too many bytes when they are not.
+void Condenser::plan_layers(std::size_t least) {
+  const std::size_t total = entries_per_head_ * layers_.size();
+  layer_entries_.assign(layers_.size(), entries_per_head_);
+  if (method_.layers == nullptr) return;
+  layer_entries_ = share_out(
+      method_.layers->entries(layers_.size(), entries_per_head_, method_.selector->protection()),
+      total, least, n_tokens_ - 1);
+  const auto bytes = [&] {
+    std::size_t sum = 0;
+    for (std::size_t l = 0; l < layers_.size(); ++l)
+      sum += layer_bytes(layers_[l], rows_, layer_entries_[l]);
+    return sum;
+  };
+  while (bytes() > allowed_bytes_)
+    --*std::max_element(layer_entries_.begin(), layer_entries_.end());
 }
 
 std::size_t Condenser::layer_bytes(const LayerShape& layer, const RowTypes& rows,
@@ -215,15 +236,15 @@ std::size_t Condenser::most_entries(const LayerShape& layer, const RowTypes& row
 }
 
 // A layer that needs finer keys keeps fewer entries: its bytes are its share of the budget.
-std::size_t Condenser::entries_of_layer(const LayerShape& layer, const RowTypes& rows) const {
-  if (rows == rows_) return entries_per_head_;
-  return most_entries(layer, rows, layer_bytes(layer, rows_, entries_per_head_));
+std::size_t Condenser::entries_of_layer(std::size_t layer, const RowTypes& rows) const {
+  if (rows == rows_) return layer_entries_[layer];
+  const LayerShape& shape = layers_[layer];
+  return most_entries(shape, rows, layer_bytes(shape, rows_, layer_entries_[layer]));
 }
 
 RowTypes Condenser::choose_rows(std::vector<HeadView>& heads, Executor& executor) {
   RowTypes rows = rows_;
   double error = 0;
-  const LayerShape& shape = layers_[heads.front().layer];
   const std::size_t needed =
       keeps_everything_ ? 0 : method_.selector->protection().count(n_tokens_) + 1;
   while (rows.keys != RowType::kF16) {
@@ -242,7 +263,7 @@ RowTypes Condenser::choose_rows(std::vector<HeadView>& heads, Executor& executor
     RowTypes next = rows;
     next.keys = finer(rows.keys);
     // Without room for the protected tokens the layer stays as it is; the report shows its error.
-    if (!keeps_everything_ && entries_of_layer(shape, next) < needed) break;
+    if (!keeps_everything_ && entries_of_layer(heads.front().layer, next) < needed) break;
     rows = next;
     error = 0;
   }
@@ -376,11 +397,12 @@ FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
     });
     FrozenLayer whole(dense.shape(), std::move(kept), dense.first_position());
     report_.freeze_ms += watch.lap();
+    if (details_) report_.mass_ratios.emplace_back();
     record(layer, whole);
     next_layer_ = layer + 1;
     return whole;
   }
-  const std::size_t n_entries = entries_of_layer(layers_[layer], rows);
+  const std::size_t n_entries = entries_of_layer(layer, rows);
   report_.freeze_ms += watch.lap();
   const std::vector<float> scores = score(heads, executor);
   report_.score_ms += watch.lap();

@@ -44,7 +44,7 @@ class Condenser {
   bool keeps_everything() const { return keeps_everything_; }
   // What the prefill must keep of every layer.
   const Observation& observation() const { return observation_; }
-  // m: entries per KV head on average.
+  // m: entries per KV head on average over the layers.
   std::size_t entries_per_head() const { return entries_per_head_; }
 
   // `layer` counts compressible layers from 0. REQUIRES: dense.size() == n_tokens and observed
@@ -58,6 +58,7 @@ class Condenser {
 
  private:
   void plan_budget(const Budget& budget, std::size_t fixed_bytes);
+  void plan_layers(std::size_t least);
   std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
                                    const ObservedQueries& observed, const CancelFlag* cancel) const;
   std::vector<float> score(std::vector<HeadView>& heads, Executor& executor) const;
@@ -71,7 +72,7 @@ class Condenser {
   // Bytes of m entries in every head of a layer, at most.
   std::size_t layer_bytes(const LayerShape& layer, const RowTypes& rows, std::size_t m) const;
   std::size_t most_entries(const LayerShape& layer, const RowTypes& rows, std::size_t bytes) const;
-  std::size_t entries_of_layer(const LayerShape& layer, const RowTypes& rows) const;
+  std::size_t entries_of_layer(std::size_t layer, const RowTypes& rows) const;
   RowTypes choose_rows(std::vector<HeadView>& heads, Executor& executor);
   void record(std::size_t layer, const FrozenLayer& frozen);
 
@@ -84,7 +85,8 @@ class Condenser {
   bool keeps_everything_ = false;
   Observation observation_;
   std::size_t entries_per_head_ = 0;
-  std::size_t allowed_bytes_ = 0;  // of the listed layers
+  std::vector<std::size_t> layer_entries_;  // per KV head, of each layer; empty: keeps everything
+  std::size_t allowed_bytes_ = 0;           // of the listed layers
   std::size_t next_layer_ = 0;
   CompressionReport report_;
 };

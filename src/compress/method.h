@@ -2,12 +2,13 @@
 // method as text. Grammar (whitespace separates words):
 //
 //   SPEC   := PRESET [ARGS] STAGE* | STAGE+
-//   STAGE  := KIND '=' NAME [ARGS]          KIND: score select merge bias residual
+//   STAGE  := KIND '=' NAME [ARGS]          KIND: score select layers merge bias residual
 //   ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')'
 //
 // ARGS of a preset set any parameter of its stages by name (in every stage that has it), or a stage
 // itself (select=shared). Later STAGE words replace the preset's stage of that kind, with its own
-// parameters. merge, bias and residual may be "none". A method without stages keeps everything
+// parameters. layers, merge, bias and residual may be "none". A method without stages keeps
+// everything
 // ("full"). Examples:
 //
 //   selkv select=head
@@ -26,9 +27,9 @@
 
 namespace precis {
 
-enum class StageKind { kScore, kSelect, kMerge, kBias };
+enum class StageKind { kScore, kSelect, kLayers, kMerge, kBias };
 
-const char* stage_kind_name(StageKind kind);  // "score", "select", "merge", "bias"
+const char* stage_kind_name(StageKind kind);  // "score", "select", "layers", "merge", "bias"
 
 // A parsed SPEC: shared, immutable stages and the canonical text that parses back to the same
 // method.
@@ -36,6 +37,7 @@ struct Method {
   std::string spec;                                // canonical
   std::shared_ptr<const Scorer> scorer;            // nullptr: keep everything
   std::shared_ptr<const Selector> selector;        // nullptr with scorer == nullptr only
+  std::shared_ptr<const LayerBudgets> layers;      // nullptr: all layers alike; needs a selector
   std::shared_ptr<const Merger> merger;            // may be nullptr
   std::shared_ptr<const Compensator> compensator;  // may be nullptr; needs a merger
 
@@ -54,7 +56,7 @@ class Registry {
     std::string summary;
     std::vector<FieldInfo> fields;  // with default values
     // Builds from (name, value) pairs; throws Error(kInvalidArgument) for a bad one. The result is
-    // one of the four shared stage pointers, stored in the matching member of `into`.
+    // one of the five shared stage pointers, stored in the matching member of `into`.
     std::function<void(const std::vector<std::pair<std::string, std::string>>& args, Method& into,
                        std::vector<FieldInfo>& canonical)>
         build;
@@ -87,6 +89,9 @@ namespace detail {
 inline std::shared_ptr<const Scorer>& stage_slot(Method& m, const Scorer*) { return m.scorer; }
 inline std::shared_ptr<const Selector>& stage_slot(Method& m, const Selector*) {
   return m.selector;
+}
+inline std::shared_ptr<const LayerBudgets>& stage_slot(Method& m, const LayerBudgets*) {
+  return m.layers;
 }
 inline std::shared_ptr<const Merger>& stage_slot(Method& m, const Merger*) { return m.merger; }
 inline std::shared_ptr<const Compensator>& stage_slot(Method& m, const Compensator*) {

@@ -1,8 +1,9 @@
 // The seam of the methods: what a stage sees and what it returns. A compression method is one
-// scorer, one selector, an optional merger, an optional compensator. Stages are stateless:
-// parameters are fixed at construction, randomness comes from HeadView::seed, every method is const
-// and thread-safe. Stages see plain views; no ggml, no model. They throw Error only for parameters
-// that cannot fit the given prompt; they must stay finite on any finite input.
+// scorer, one selector, optional budgets of layers, an optional merger, an optional compensator.
+// Stages are stateless: parameters are fixed at construction, randomness comes from HeadView::seed,
+// every method is const and thread-safe. Stages see plain views; no ggml, no model. They throw
+// Error only for parameters that cannot fit the given prompt; they must stay finite on any finite
+// input.
 //
 // Index order is layer, head, token, channel; "head" is always a KV head, "group" its query heads.
 #pragma once
@@ -153,6 +154,17 @@ class Selector {
   // One plan per KV head. The sum of the kept counts must not exceed
   // entries_per_head * n_kv_heads; ties are broken towards the earlier token.
   virtual std::vector<HeadPlan> select(const LayerTable& table) const = 0;
+};
+
+// How a budget is shared out over the layers before anything of them is seen.
+class LayerBudgets {
+ public:
+  virtual ~LayerBudgets() = default;
+  // The entries per KV head that each of n_layers layers should get when the mean is
+  // entries_per_head, [n_layers], finite. Only their proportions and bounds matter: the driver
+  // keeps each between the protected tokens and all but one of n_tokens, and the sum to the budget.
+  virtual std::vector<double> entries(std::size_t n_layers, std::size_t entries_per_head,
+                                      const Protection& protection) const = 0;
 };
 
 // What merging did to one head.

@@ -52,6 +52,31 @@ TEST(Fields, ListsNameValueDomainHelp) {
   EXPECT_EQ(list[2].domain, "head|layer|off");
 }
 
+struct Listed {
+  std::vector<double> list = {2, 1.5};
+  template <class V>
+  void fields(V&& v) {
+    v("list", list, 0, 1e6, "numbers");
+  }
+};
+
+TEST(Fields, ListsOfNumbersReadBack) {
+  EXPECT_EQ(list_fields(Listed{})[0].value, "2-1.5");
+  for (const char* text : {"0", "0.001-1e+06-3", "5-0-0.125", "1"}) {
+    Listed listed;
+    ASSERT_TRUE(set_field(listed, "list", text));
+    Listed copy;
+    const std::string printed = list_fields(listed)[0].value;
+    ASSERT_TRUE(set_field(copy, "list", printed)) << printed;
+    EXPECT_EQ(copy.list, listed.list) << text;
+  }
+  for (const char* text : {"", "-", "1-", "-1", "1--2", "1e-5", "0.0001", "1000001", "x", "1 2"}) {
+    Listed listed;
+    EXPECT_THROW(set_field(listed, "list", text), Error) << text;
+    EXPECT_EQ(listed.list, (std::vector<double>{2, 1.5}));
+  }
+}
+
 TEST(Fields, SetsWhatItLists) {
   Sample sample;
   EXPECT_TRUE(set_field(sample, "window", "4096"));
