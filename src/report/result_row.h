@@ -123,12 +123,15 @@ struct TimingRow {
 
 using ResultRow = std::variant<RunRow, ScoreRow, FidelityRow, KeptRow, TimingRow>;
 
-// One line of JSON without the line break. Text that is not valid UTF-8 gets U+FFFD.
+// One line of JSON without the line break. Text that is not valid UTF-8 gets U+FFFD; a number that
+// is not finite becomes null, which parse_row refuses.
 std::string print_row(const ResultRow& row);
 
 // Throws Error(kFormat) with what is wrong: not JSON (at which byte), an unknown kind, a missing
 // field or one of the wrong type (its name), a list of the wrong size (both numbers), a number that
-// is not finite. Fields that are not known are ignored.
+// is not finite or beyond 1e100, a share or a score outside 0 to 1, an unknown format, more than
+// 10,000 fields, 2^24 items or 32 levels of nesting. Fields that are not known are ignored; of a
+// field that is there twice the last one counts.
 ResultRow parse_row(std::string_view line);
 
 // The row's key; nullptr for a RunRow.
