@@ -85,19 +85,17 @@ std::vector<HtmlSection> sections_of(const Summary& summary, const std::vector<R
   const auto add = [&](HtmlSection section) {
     if (!section.body.empty()) out.push_back(std::move(section));
   };
-  // Drawn in another order than shown: single answers and pictures are bounded, so they go first
-  // and cannot be crowded out by long tables.
+  // The page's room is taken in this order: single answers are bounded, and long tables cannot crowd
+  // them out.
   HtmlSection answers = answer_section(summary, page);
-  HtmlSection run = run_section(summary, files, page);
+  add(run_section(summary, files, page));
   for (const ScoreTable& table : summary.scores)
     if (out.size() < kMostSections) add(score_section(summary, table, page));
   for (const FidelityTable& table : summary.fidelity)
     if (out.size() < kMostSections) add(fidelity_section(summary, table, page));
+  add(timing_section(summary, page));
   add(kept_section(summary, page));
-  for (const TimingTable& table : summary.timing)
-    if (out.size() < kMostSections) add(timing_section(summary, table, page));
   add(std::move(answers));
-  add(std::move(run));
   add({"How to read this", reading_help()});
   return out;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "report/number_text.h"
@@ -14,7 +15,6 @@ namespace precis {
 namespace {
 
 constexpr std::size_t kMostMaps = 24;
-constexpr std::size_t kMostLengths = 4;
 constexpr const char* kNeedleTask = "needle_depth_";
 
 // A line of a chart for each method; budgets are its points.
@@ -122,6 +122,46 @@ std::string task_charts(const ScoreTable& table, PageState& page) {
   return many(out);
 }
 
+// The longest contexts are what condensing is for; the table has all lengths.
+std::string timing_bars(const TimingTable& table, PageState& page) {
+  struct Panel {
+    const char* title;
+    const char* unit;
+    std::optional<double> TimingCell::*field;
+    bool is_bytes;
+  };
+  static const Panel panels[] = {
+      {"Decoding speed", "tokens a second", &TimingCell::tokens_per_s, false},
+      {"Live bytes of the KV cache", "bytes", &TimingCell::kv_bytes, true},
+      {"Time to condense", "ms", &TimingCell::compress_ms, false},
+  };
+  const TimingLine& line = table.lengths.back();
+  std::string out;
+  for (const Panel& panel : panels) {
+    std::vector<Bar> bars;
+    for (std::size_t v = 0; v < table.variants.size() && bars.size() < 40; ++v) {
+      if (!line.cells[v] || !((*line.cells[v]).*panel.field)) continue;
+      const double value = *((*line.cells[v]).*panel.field);
+      bars.push_back({table.variants[v].name, value,
+                      panel.is_bytes ? bytes_text(value) : fixed_text(value, 1),
+                      table.variants[v].is_full()});
+    }
+    const std::string title =
+        line.length > 0 ? concat(panel.title, " at ", line.length, " tokens") : panel.title;
+    out += svg_bar_chart(title, panel.unit, bars, page);
+  }
+  return out;
+}
+
+
+std::string average_title(const ScoreTable& table) {
+  std::set<std::string> tasks;
+  for (const ScoreLine& line : table.tasks) tasks.insert(line.task);
+  std::string out = concat("Average score over ", tasks.size(), tasks.size() == 1 ? " task" : " tasks");
+  if (table.averages.size() > 2) out += concat(" at ", table.averages.size() - 1, " lengths");
+  return out;
+}
+
 std::string comparison_sentence(const ScoreTable& table, const std::string& against) {
   const bool any = std::any_of(table.baselines.begin(), table.baselines.end(),
                                [](const auto& baseline) { return baseline.has_value(); });
@@ -151,7 +191,7 @@ HtmlSection score_section(const Summary& summary, const ScoreTable& table, PageS
   out.body +=
       score_chart(table, all,
                   n_tasks == 1 ? "Score of " + task_text(table.tasks[0].task, table.tasks[0].length)
-                               : concat("Average score over ", n_tasks, " tasks"),
+                               : average_title(table),
                   false, page);
   std::string by_length;
   for (std::size_t i = 1; i < table.averages.size(); ++i)
@@ -233,45 +273,14 @@ HtmlSection fidelity_section(const Summary& summary, const FidelityTable& table,
   return out;
 }
 
-HtmlSection timing_section(const Summary& summary, const TimingTable& table, PageState& page) {
-  HtmlSection out;
-  out.title =
-      section_title(summary, table.source,
-                    "Speed and memory: " + shorten(setting_text(table.suite, table.query), 120));
-  struct Panel {
-    const char* title;
-    const char* unit;
-    std::optional<double> TimingCell::*field;
-    bool is_bytes;
-  };
-  const Panel panels[] = {
-      {"Decoding speed", "tokens a second", &TimingCell::tokens_per_s, false},
-      {"Live bytes of the KV cache", "bytes", &TimingCell::kv_bytes, true},
-      {"Time to condense", "ms", &TimingCell::compress_ms, false},
-  };
-  const std::size_t first =
-      table.lengths.size() > kMostLengths ? table.lengths.size() - kMostLengths : 0;
-  for (const Panel& panel : panels) {
-    for (std::size_t i = first; i < table.lengths.size(); ++i) {
-      const TimingLine& line = table.lengths[i];
-      std::vector<Bar> bars;
-      for (std::size_t v = 0; v < table.variants.size() && bars.size() < 40; ++v) {
-        if (!line.cells[v] || !((*line.cells[v]).*panel.field)) continue;
-        const double value = *((*line.cells[v]).*panel.field);
-        bars.push_back({table.variants[v].name, value,
-                        panel.is_bytes ? bytes_text(value) : fixed_text(value, 1),
-                        table.variants[v].is_full()});
-      }
-      const std::string title = table.lengths.size() > 1 && line.length > 0
-                                    ? concat(panel.title, " at ", line.length, " tokens")
-                                    : panel.title;
-      out.body += svg_bar_chart(title, panel.unit, bars, page);
-    }
+HtmlSection timing_section(const Summary& summary, PageState& page) {
+  HtmlSection out{"Speed and memory", {}};
+  for (const TimingTable& table : summary.timing) {
+    if (table.lengths.empty()) continue;
+    const std::string setting = shorten(setting_text(table.suite, table.query), 120);
+    out.body += "<h3>" + html_text(section_title(summary, table.source, setting)) + "</h3>\n" +
+                many(timing_bars(table, page)) + html_table(timing_table(table), page);
   }
-  if (first > 0)
-    out.body += concat("<p class=\"note\">Bars are drawn for the ", kMostLengths, " longest of ",
-                       table.lengths.size(), " lengths; the table has all.</p>\n");
-  out.body += html_table(timing_table(table), page);
   return out;
 }
 

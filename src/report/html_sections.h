@@ -19,7 +19,8 @@ HtmlSection run_section(const Summary& summary, const std::vector<ResultFile>& f
                         PageState& page);
 HtmlSection score_section(const Summary& summary, const ScoreTable& table, PageState& page);
 HtmlSection fidelity_section(const Summary& summary, const FidelityTable& table, PageState& page);
-HtmlSection timing_section(const Summary& summary, const TimingTable& table, PageState& page);
+// Of all suites; empty if there is nothing to tell.
+HtmlSection timing_section(const Summary& summary, PageState& page);
 // Pictures of what was kept; an empty body if there are none.
 HtmlSection kept_section(const Summary& summary, PageState& page);
 // At most 200 answers, the worst losses against the baseline first; empty if there are none.

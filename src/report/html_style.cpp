@@ -40,7 +40,7 @@ a { color: var(--link); }
 .skip:focus { left: 8px; top: 8px; background: var(--ground); padding: 8px 12px; z-index: 9; }
 .heard { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
   white-space: nowrap; }
-header, main, footer { max-width: 1180px; margin: 0 auto; padding: 0 20px; }
+header, main, footer { max-width: 1240px; margin: 0 auto; padding: 0 20px; }
 header { padding-top: 28px; display: flex; flex-wrap: wrap; gap: 12px; align-items: flex-start;
   justify-content: space-between; }
 h1 { font-size: 1.75rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere; }
@@ -70,11 +70,13 @@ summary { cursor: pointer; color: var(--link); padding: 4px 0; width: fit-conten
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums;
   margin: 6px 0; }
 caption { text-align: left; padding: 4px 0 6px; }
-th, td { padding: 5px 10px; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule);
+th, td { padding: 5px 9px; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule);
   unicode-bidi: isolate; }
-td, tbody th { min-width: 4.5em; }
-tbody th { font-weight: 600; position: sticky; left: 0; background: var(--ground); max-width: 44vw;
-  overflow-wrap: anywhere; }
+td { min-width: 4.5em; }
+td:not(.n) { min-width: 9em; }
+tbody th { font-weight: 600; position: sticky; left: 0; background: var(--ground);
+  min-width: min(11em, 40vw); max-width: min(26em, 44vw);
+  overflow-wrap: break-word; }
 thead th { background: var(--raised); vertical-align: bottom; font-weight: 600; }
 .n { text-align: right; white-space: nowrap; }
 thead .n { white-space: normal; }
@@ -92,7 +94,8 @@ figure { margin: 16px 0 22px; }
 figcaption { font-weight: 600; color: var(--ink); margin-bottom: 4px; overflow-wrap: anywhere; }
 .many { display: flex; flex-wrap: wrap; gap: 8px 28px; }
 .many > figure { max-width: 100%; min-width: 0; }
-figure svg { display: block; }
+figure svg { display: block; height: auto; max-width: max(100%, 560px); }
+figure.small svg { max-width: none; }
 .shaded { line-height: 1.9; max-width: 100ch; font-size: 0.92rem; }
 .shaded span { padding: 2px 3px; border-radius: 3px; white-space: pre-wrap; overflow-wrap: anywhere; }
 footer { margin-top: 48px; padding-bottom: 32px; color: var(--muted); font-size: 0.92rem; }

@@ -5,9 +5,14 @@
 
 #include "base/error.h"
 #include "base/fields.h"
+#include "report/number_text.h"
 
 namespace precis {
 namespace {
+
+// Of bytes: no name makes a page large.
+constexpr std::size_t kLongestCell = 400;
+constexpr std::size_t kLongestTitle = 160;
 
 std::string mark_html(CellMark mark) {
   // A sign, a colour and, for those who hear the page, a word.
@@ -28,7 +33,7 @@ void add_row(const Table& table, const std::vector<TableCell>& row, std::string&
     if (i > 0 && table.columns[i].is_number) out += " class=\"n\"";
     if (cell.number && std::isfinite(*cell.number))
       out += " data-v=\"" + print_number(*cell.number) + "\"";
-    out += ">" + html_text(cell.text) + mark_html(cell.mark);
+    out += ">" + html_text(shorten(cell.text, kLongestCell)) + mark_html(cell.mark);
     out += i == 0 ? "</th>" : "</td>";
   }
   out += "</tr>\n";
@@ -77,11 +82,11 @@ std::string html_table(const Table& table, PageState& page) {
   const std::string id = page.next_id();
   std::string out = "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-labelledby=\"" + id +
                     "\">\n<table class=\"sortable\"><caption id=\"" + id + "\">" +
-                    html_text(table.caption) + "</caption>\n<thead><tr>";
+                    html_text(shorten(table.caption, kLongestCell)) + "</caption>\n<thead><tr>";
   for (const TableColumn& column : table.columns) {
     out += column.is_number ? "<th scope=\"col\" class=\"n\"" : "<th scope=\"col\"";
-    if (!column.meaning.empty()) out += " title=\"" + html_text(column.meaning) + "\"";
-    out += ">" + html_text(column.title) + "</th>";
+    if (!column.meaning.empty()) out += " title=\"" + html_text(shorten(column.meaning, kLongestTitle)) + "\"";
+    out += ">" + html_text(shorten(column.title, kLongestTitle)) + "</th>";
   }
   out += "</tr></thead>\n<tbody>\n";
   for (std::size_t r = 0; r < n_rows; ++r) add_row(table, table.rows[r], out);
@@ -90,7 +95,7 @@ std::string html_table(const Table& table, PageState& page) {
     out += concat("<p class=\"note\">The first ", n_rows, " of ", table.rows.size(),
                   " rows; <code>precis report --format csv</code> has all.</p>\n");
   for (const std::string& note : table.notes)
-    out += "<p class=\"note\">" + html_text(note) + "</p>\n";
+    out += "<p class=\"note\">" + html_text(shorten(note, kLongestCell)) + "</p>\n";
   return out;
 }
 

@@ -208,7 +208,7 @@ class LinePlot {
   }
 
   std::string title_of(const ChartPoint& point) const {
-    return point.name + ": " + estimate_text(point.y, chart_.y_scale, chart_.digits);
+    return shorten(point.name, 120) + ": " + estimate_text(point.y, chart_.y_scale, chart_.digits);
   }
 
   std::string legend() {
@@ -299,13 +299,14 @@ std::string svg_bar_chart(const std::string& title, const std::string& unit,
   --page.charts_left;
   constexpr double kBar = 18;
   constexpr double kGap = 8;
-  constexpr double kNames = 230;
-  constexpr double kBars = 330;
+  constexpr double kNames = 172;
+  constexpr double kBars = 190;
   double most = 0;
   for (const Bar& bar : bars) most = std::max(most, bar.value);
   Figure out;
   out.title = title;
-  out.width = 720;
+  out.width = kNames + kBars + 84;
+  out.small = true;
   out.height = static_cast<double>(bars.size()) * (kBar + kGap) + kGap;
   out.description = title + ", in " + unit + ". ";
   out.numbers.caption = title;
@@ -314,11 +315,11 @@ std::string svg_bar_chart(const std::string& title, const std::string& unit,
     const Bar& bar = bars[i];
     const double top = kGap + static_cast<double>(i) * (kBar + kGap);
     const double length = most > 0 ? kBars * bar.value / most : 0;
-    out.drawing += svg_text(kNames - 8, top + 13.5, "end", shorten(bar.name, 34));
+    out.drawing += svg_text(kNames - 8, top + 13.5, "end", shorten(bar.name, 22));
     out.drawing += "<rect class=\"" + std::string(bar.is_reference ? "fill ref" : "fill s0") +
                    "\" x=\"" + coordinate(kNames) + "\" y=\"" + coordinate(top) + "\" width=\"" +
                    coordinate(std::max(1.0, length)) + "\" height=\"" + coordinate(kBar) +
-                   "\"><title>" + html_text(bar.name + ": " + bar.text) + "</title></rect>\n";
+                   "\"><title>" + html_text(shorten(bar.name, 120) + ": " + bar.text) + "</title></rect>\n";
     out.drawing += svg_text(kNames + length + 7, top + 13.5, "start", bar.text);
     if (i < 12) out.description += shorten(bar.name, 60) + ": " + bar.text + ". ";
     out.numbers.rows.push_back(

@@ -1,6 +1,8 @@
 #include "report/table.h"
 
 #include <algorithm>
+#include <cctype>
+#include <string_view>
 
 namespace precis {
 namespace {
@@ -26,10 +28,19 @@ std::string marked(const TableCell& cell) {
 
 }  // namespace
 
+// Only what would be taken as markup: an underscore inside of a word is none, nor are brackets
+// without a target.
 std::string markdown_text(const std::string& text) {
+  const auto is_word = [&text](std::size_t i) {
+    return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])) != 0;
+  };
   std::string out;
-  for (const char c : text) {
-    if (std::string_view("|<>&*_`\\[]#~").find(c) != std::string_view::npos) out += '\\';
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    bool escaped = std::string_view("|<>&*`\\#~").find(c) != std::string_view::npos;
+    if (c == '_') escaped = !is_word(i - 1) || !is_word(i + 1);
+    if (c == ']') escaped = i + 1 < text.size() && (text[i + 1] == '(' || text[i + 1] == '[');
+    if (escaped) out += '\\';
     out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   }
   return out;

@@ -34,7 +34,7 @@ struct Table {
 // '_', '`', '\' and brackets in texts are escaped, line breaks become blanks.
 std::string print_markdown(const Table& table);
 
-// `text` as Markdown that shows it as it is.
+// `text` as Markdown that shows it as it is; line breaks become blanks.
 std::string markdown_text(const std::string& text);
 
 }  // namespace precis
