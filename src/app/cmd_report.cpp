@@ -13,6 +13,7 @@
 #include "report/output_file.h"
 #include "report/report_tables.h"
 #include "report/result_merge.h"
+#include "report/run_log.h"
 #include "report/summary.h"
 
 namespace precis::app {

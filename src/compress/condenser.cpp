@@ -405,6 +405,10 @@ FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
     kept[h].bias = std::move(biases[h]);
   });
   FrozenLayer frozen(dense.shape(), std::move(kept), dense.first_position());
+  if (details_ && !merges.empty()) {
+    report_.mass_ratios.emplace_back();
+    for (const HeadMerge& merged : merges) report_.mass_ratios.back().push_back(merged.mass_ratio);
+  }
   for (const HeadMerge& merged : merges) {
     report_.n_routed += merged.n_routed;
     report_.n_dropped += merged.n_dropped;

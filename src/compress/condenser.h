@@ -38,6 +38,9 @@ class Condenser {
   Condenser(Method method, Budget budget, std::vector<LayerShape> layers, std::size_t n_tokens,
             std::uint64_t seed, std::size_t fixed_bytes = 0, RowTypes rows = {});
 
+  // Has the report say more than sums; before the first layer.
+  void report_details() { details_ = true; }
+
   bool keeps_everything() const { return keeps_everything_; }
   // What the prefill must keep of every layer.
   const Observation& observation() const { return observation_; }
@@ -77,6 +80,7 @@ class Condenser {
   std::size_t n_tokens_;
   std::uint64_t seed_;
   RowTypes rows_;
+  bool details_ = false;
   bool keeps_everything_ = false;
   Observation observation_;
   std::size_t entries_per_head_ = 0;

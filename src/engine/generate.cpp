@@ -3,6 +3,15 @@
 #include <chrono>
 
 namespace precis {
+namespace {
+
+// Where the first line that is not empty ends; npos: it does not yet.
+std::size_t end_of_first_line(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin == std::string::npos ? begin : text.find('\n', begin);
+}
+
+}  // namespace
 
 Generation generate(Session& session, Sampler& sampler, const GenerateOptions& options,
                     const std::function<void(const std::string&)>& on_text,
@@ -22,6 +31,14 @@ Generation generate(Session& session, Sampler& sampler, const GenerateOptions& o
     }
     out.tokens.push_back(token);
     emit(characters.push(engine.tokenizer().piece(token)));
+    if (options.stop_at_newline) {
+      const std::size_t end = end_of_first_line(out.text);
+      if (end != std::string::npos) {
+        out.text.resize(end);
+        out.ended = true;
+        return out;
+      }
+    }
     if (out.tokens.size() == options.max_tokens ||
         session.next_position() >= engine.config().n_ctx_train)
       break;

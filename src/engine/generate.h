@@ -13,12 +13,14 @@ namespace precis {
 struct GenerateOptions {
   std::size_t max_tokens = 128;
   bool ignore_end = false;  // go on after end-of-generation tokens
+  // End with the first line that is not empty; the text then holds nothing after it.
+  bool stop_at_newline = false;
 };
 
 struct Generation {
   std::string text;           // whole UTF-8 characters only
   std::vector<Token> tokens;  // without the end token
-  bool ended = false;         // the model ended the answer itself
+  bool ended = false;         // the model ended the answer itself, or its first line
   double decode_ms = 0;       // time of all extends
   std::size_t n_decoded = 0;  // tokens that went through the model
 

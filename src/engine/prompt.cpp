@@ -20,19 +20,26 @@ void append(std::vector<Token>& to, const std::vector<Token>& tokens) {
 struct CutPrompt {
   std::vector<PromptPart> context;
   std::vector<PromptPart> question;
+  std::vector<PromptPart> ending;
 };
 
-// Finds where the question begins among the template's parts: the end of the last input part that
-// holds it.
+// Finds where the question begins among the template's parts, the end of the last input part that
+// holds it, and where the user's words end.
 CutPrompt cut(const std::vector<PromptPart>& parts, const std::string& question) {
   CutPrompt out;
   std::size_t last_input = parts.size();
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    if (parts[i].is_input && parts[i].text.ends_with(question)) last_input = i;
+  std::size_t with_question = parts.size();
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (question.empty() || last_input == parts.size() || i < last_input) {
+    if (!parts[i].is_input) continue;
+    last_input = i;
+    if (!question.empty() && parts[i].text.ends_with(question)) with_question = i;
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > last_input) {
+      out.ending.push_back(parts[i]);
+    } else if (i < with_question) {
       out.context.push_back(parts[i]);
-    } else if (i == last_input) {
+    } else if (i == with_question) {
       std::string before = parts[i].text.substr(0, parts[i].text.size() - question.size());
       if (!before.empty()) out.context.push_back({std::move(before), true});
       out.question.push_back({question, true});
@@ -84,6 +91,10 @@ PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
   };
   encode(pieces.context, prompt.context);
   encode(pieces.question, prompt.question);
+  std::vector<Token>& last = prompt.question.empty() ? prompt.context : prompt.question;
+  const std::size_t n_words = last.size();
+  encode(pieces.ending, last);
+  prompt.n_ending = last.size() - n_words;
   return prompt;
 }
 

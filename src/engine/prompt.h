@@ -12,6 +12,9 @@ struct PreparedPrompt {
   std::vector<Token> context;  // condensed: the template's beginning and the document
   std::vector<Token>
       question;  // read after condensing: the question and the template's end; may be empty
+  // How many tokens of the question, or of the context if there is no question, come after the
+  // user's words: the template's end.
+  std::size_t n_ending = 0;
   bool used_template = false;
 };
 

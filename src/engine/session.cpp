@@ -292,6 +292,7 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   const std::vector<std::size_t> indices = impl.engine->compressible_indices();
   Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(),
                       impl.n_positions, request.seed, sliding_bytes(), request.rows);
+  if (request.details) condenser.report_details();
   if (control.progress) control.progress({0, 0, indices.size()});
   std::vector<std::shared_ptr<const FrozenLayer>> frozen;
   for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -336,6 +337,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                       tokens.size(), request.seed,
                       n_sliding * sliding_rows * c.n_kv_heads * impl.shape().row_pair_bytes(),
                       request.rows);
+  if (request.details) condenser.report_details();
   std::size_t next = 0;
   double compress_ms = 0;
   impl.prefill(tokens, condenser.observation(), control,

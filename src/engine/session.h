@@ -39,6 +39,7 @@ struct CondenseRequest {
   // How the condensed entries are stored, and later tokens once they have aged: the last 32 to 63
   // stay f16, so with quantised rows the bits depend on how later tokens are cut into calls.
   RowTypes rows;
+  bool details = false;  // in the report: CompressionReport::mass_ratios
 };
 
 class CacheAttention;

@@ -179,11 +179,11 @@ void Bench::measure(std::vector<BenchRow> rows, const std::vector<Contender>& co
   ++n_done_;
 }
 
-// A whole prompt through an empty session.
+// A whole prompt through an empty session, one for all turns: a program that answers many prompts
+// keeps its buffers too, and llama-bench keeps its context.
 void Bench::test_prompt(std::size_t n_prompt) {
   const std::vector<Token> text = tokens(n_prompt, 0);
   struct Run {
-    std::optional<Session> session;
     std::optional<PeakMeter> peak;
     std::vector<double> compress_ms;
     std::optional<std::size_t> peak_bytes;
@@ -192,21 +192,19 @@ void Bench::test_prompt(std::size_t n_prompt) {
   std::vector<BenchMethod> methods = options_.methods;
   std::erase_if(methods, [](const BenchMethod& m) { return m.n_sessions != 1; });
   if (methods.empty()) return;
+  Session session(engine_);
   std::vector<Run> runs(methods.size());
   std::vector<Contender> contenders;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
     contenders.push_back(
-        {[&run, this] {
-           run.peak.emplace();
-           run.session.emplace(engine_);
-         },
-         [&run, &text, &methods, this, i] { run.session->condense(text, request(methods[i])); },
-         [&run] {
+        {[&run] { run.peak.emplace(); },
+         [&session, &text, &methods, this, i] { session.condense(text, request(methods[i])); },
+         [&run, &session] {
            run.peak_bytes = std::max(run.peak_bytes, run.peak->bytes());
-           run.compress_ms.push_back(run.session->compress_ms());
-           run.kv_bytes = run.session->kv_bytes();
-           run.session.reset();
+           run.compress_ms.push_back(session.compress_ms());
+           run.kv_bytes = session.kv_bytes();
+           session.reset();
          }});
   }
   std::vector<BenchRow> rows;

@@ -16,37 +16,58 @@ HWY_BEFORE_NAMESPACE();
 namespace precis {
 namespace HWY_NAMESPACE {
 
+// Tokens whose rows are multiplied together: with group 3 two of them halve the reads of keys.
+inline std::size_t tokens_per_product(std::size_t group) {
+  return std::max<std::size_t>(1, kGroupRows / group);
+}
+
 // Working memory of a call.
 struct BlockParts {
-  Half* turned;   // [head_dim, kBlock] transposed keys
-  float* logits;  // [group rounded up to kMaxRows, kBlock]
-  float* bias;    // [kBlock], all 0
+  Workspace work;  // bias, turned and keys only
+  float* queries;  // [tokens_per_product * group, head_dim]
+  float* logits;   // [tokens_per_product * group rounded up to kMaxRows, kBlock]
 };
 
 inline BlockParts make_parts(const QueryView& queries, Scratch& scratch) {
-  const std::size_t n_turned = queries.head_dim * kBlock / 2;  // two f16 in a float
-  const std::size_t n_logits = (queries.group + kMaxRows - 1) / kMaxRows * kMaxRows * kBlock;
-  float* at = scratch.floats(n_turned + n_logits + kBlock);
-  std::fill_n(at + n_turned + n_logits, kBlock, 0.0f);
-  return {reinterpret_cast<Half*>(at), at + n_turned, at + n_turned + n_logits};
+  const std::size_t d = queries.head_dim;
+  const std::size_t most_rows = tokens_per_product(queries.group) * queries.group;
+  const std::size_t rows = (most_rows + kMaxRows - 1) / kMaxRows * kMaxRows;
+  const std::size_t n_turned = d * kBlock / 2;  // two f16 in a float
+  float* at = scratch.floats(n_turned + (d + rows + 1) * kBlock + rows * d);
+  BlockParts parts = {};
+  parts.work.turned = reinterpret_cast<Half*>(at);
+  parts.work.keys = at += n_turned;
+  parts.logits = at += d * kBlock;
+  parts.work.bias = at += rows * kBlock;
+  parts.queries = at + kBlock;
+  return parts;
 }
 
-// Logits of one token's group over the columns of a block of keys, [group, kBlock].
-HWY_INLINE void token_logits(const QueryView& queries, std::size_t token, const BlockParts& parts,
-                             const LogitRule& rule, Span seen) {
-  const Span computed = whole_panels(seen);
-  Product<Half> product;
+// Logits of n_tokens tokens from `token` on over the columns of a block of keys, [n_tokens, group,
+// kBlock]; the first of them sees n_seen entries of the block, each later one one more.
+HWY_INLINE void block_logits(const QueryView& queries, std::size_t token, std::size_t n_tokens,
+                             const Block<float>& block, const BlockParts& parts,
+                             const LogitRule& rule, std::size_t n_seen) {
+  const std::size_t width = queries.group * queries.head_dim;
+  const std::size_t n_rows = n_tokens * queries.group;
+  for (std::size_t t = 0; t < n_tokens; ++t)
+    std::copy_n(queries.data + (token + t) * queries.token_stride, width,
+                parts.queries + t * width);
+  const Span computed = whole_panels({0, std::min(kBlock, n_seen + n_tokens - 1)});
+  Product<float> product;
   product.a_stride = queries.head_dim;
-  product.b = {parts.turned, kBlock};
+  product.b = block.keys;
   product.depth = queries.head_dim;
   product.c_stride = kBlock;
-  for (std::size_t j = 0; j < queries.group; j += kMaxRows) {
-    product.a = queries.data + token * queries.token_stride + j * queries.head_dim;
+  for (std::size_t j = 0; j < n_rows; j += kMaxRows) {
+    product.a = parts.queries + j * queries.head_dim;
     product.c = parts.logits + j * kBlock;
-    multiply(product, std::min(kMaxRows, queries.group - j), computed.first, computed.last);
+    multiply(product, std::min(kMaxRows, n_rows - j), computed.first, computed.last);
   }
-  for (std::size_t j = 0; j < queries.group; ++j)
-    finish_logits(rule, parts.bias, seen, computed, parts.logits + j * kBlock);
+  for (std::size_t j = 0; j < n_rows; ++j) {
+    const Span seen{0, std::min(kBlock, n_seen + j / queries.group)};
+    finish_logits(rule, block.bias, seen, computed, parts.logits + j * kBlock);
+  }
 }
 
 // log(sum over the group of exp(logit - log-sum-exp)), n columns. The largest is taken out first,
@@ -81,20 +102,28 @@ void log_block_attention(const QueryView& queries, const Half* keys, std::size_t
   EntryView entries;
   entries.keys = keys;
   entries.n = first + queries.n_tokens;
+  Block<float> block;
   for (std::size_t start = 0; start < stride; start += kBlock) {
     const std::size_t n = std::min(kBlock, stride - start);
-    if (start < entries.n) {
-      const Span columns{0, std::min(kBlock, entries.n - start)};
-      transpose_keys(entries, queries.head_dim, start, whole_panels(columns), parts.turned);
-    }
-    for (std::size_t t = 0; t < queries.n_tokens; ++t) {
-      float* out = log_attention + t * stride + start;
-      const std::size_t n_visible = first + t + 1;
-      const std::size_t seen = n_visible > start ? std::min(n, n_visible - start) : 0;
-      std::fill(out + seen, out + n, kMinusInfinity);
-      if (seen == 0) continue;
-      token_logits(queries, t, parts, rule, {0, seen});
-      sum_group(parts.logits, log_sum_exp + t * queries.group, queries.group, seen, out);
+    // Tokens before this one see nothing of the block.
+    const std::size_t blind = std::min(queries.n_tokens, start > first ? start - first : 0);
+    for (std::size_t t = 0; t < blind; ++t)
+      std::fill_n(log_attention + t * stride + start, n, kMinusInfinity);
+    if (blind == queries.n_tokens) continue;
+    const Span columns{0, std::min(kBlock, entries.n - start)};
+    prepare_block(entries, queries.head_dim, start, columns, false, parts.work, block);
+    const std::size_t step = tokens_per_product(queries.group);
+    for (std::size_t t = blind; t < queries.n_tokens; t += step) {
+      const std::size_t n_tokens = std::min(step, queries.n_tokens - t);
+      const std::size_t n_seen = first + t + 1 - start;
+      block_logits(queries, t, n_tokens, block, parts, rule, n_seen);
+      for (std::size_t i = 0; i < n_tokens; ++i) {
+        float* out = log_attention + (t + i) * stride + start;
+        const std::size_t seen = std::min(n, n_seen + i);
+        sum_group(parts.logits + i * queries.group * kBlock, log_sum_exp + (t + i) * queries.group,
+                  queries.group, seen, out);
+        std::fill(out + seen, out + n, kMinusInfinity);
+      }
     }
   }
 }

@@ -37,13 +37,16 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
+// Settings do not repeat what has fields of its own.
 std::string command_of(const RunRow& run) {
-  std::string out = "precis eval";
+  std::string out = "precis eval " + quoted(run.suite) + " --model " + quoted(run.model) +
+                    concat(" --seed ", run.seed, " --threads ", run.threads);
   for (const auto& [name, values] : run.settings) {
+    if (name == "model" || name == "seed" || name == "threads" || name == "suite") continue;
     if (values.empty()) out += " --" + name;
     for (const std::string& value : values) out += " --" + name + " " + quoted(value);
   }
-  return out;
+  return out + " --output results.jsonl";
 }
 
 std::string list_html(const std::vector<std::string>& items, std::size_t n_all) {
@@ -55,12 +58,6 @@ std::string list_html(const std::vector<std::string>& items, std::size_t n_all) 
   return out + "</ul>\n";
 }
 
-std::string file_of(const RunRow* run, const std::vector<ResultFile>& files) {
-  for (const ResultFile& file : files)
-    if (&file.run == run) return file.path;
-  return "FILE";
-}
-
 std::string source_html(const Source& source) {
   return "<dl>\n" +
          entry("Model", html_text(shorten(source.model, 300) + " (" +
@@ -69,21 +66,19 @@ std::string source_html(const Source& source) {
          entry("Seed", std::to_string(source.seed)) + "</dl>\n";
 }
 
-Table run_table(const Source& source, const std::vector<ResultFile>& files) {
+Table run_table(const Source& source) {
   Table out;
   out.caption = "Runs";
   out.columns = {{"suite", false, ""},   {"Precis", false, ""},
                  {"commit", false, ""},  {"threads", true, ""},
                  {"shards", true, "Of which the files may be a part."},
-                 {"left out", true, "Tasks that could not be run."},
-                 {"to repeat it", false, ""}};
+                 {"left out", true, "Tasks that could not be run."}};
   for (std::size_t i = 0; i < source.runs.size() && i < kMostListed; ++i) {
     const RunRow& run = *source.runs[i];
     out.rows.push_back(
         {text_cell(shorten(run.suite, 60)), text_cell(shorten(run.version, 30)),
          text_cell(shorten(run.commit, 60)), count_cell(run.threads), count_cell(run.n_shards),
-         count_cell(run.left_out.size()),
-         text_cell("precis eval --from " + shorten(quoted(file_of(&run, files)), 300))});
+         count_cell(run.left_out.size())});
   }
   if (source.runs.size() > kMostListed)
     out.notes.push_back(concat("And ", source.runs.size() - kMostListed, " more runs."));
@@ -91,7 +86,7 @@ Table run_table(const Source& source, const std::vector<ResultFile>& files) {
 }
 
 std::string settings_html(const RunRow& run) {
-  std::string out = "<details><summary>Settings of " + html_text(shorten(run.suite, 60)) +
+  std::string out = "<details><summary>The command of suite " + html_text(shorten(run.suite, 60)) +
                     "</summary>\n<pre>" + html_text(shorten(command_of(run), 4000)) + "</pre>\n";
   std::string inputs;
   for (std::size_t i = 0; i < run.input_sha256.size() && i < kMostListed; ++i)
@@ -138,7 +133,7 @@ HtmlSection run_section(const Summary& summary, const std::vector<ResultFile>& f
   std::size_t n_runs = 0;
   for (const Source& source : summary.sources) {
     if (n_runs >= kMostListed) continue;
-    out.body += source_html(source) + html_table(run_table(source, files), page);
+    out.body += source_html(source) + html_table(run_table(source), page);
     for (const RunRow* run : source.runs) {
       if (n_runs++ < kMostListed) out.body += settings_html(*run);
       for (const std::string& task : run->left_out)

@@ -140,10 +140,4 @@ std::string print_results(const ResultFile& file) {
   return out;
 }
 
-std::string timing_path(const std::string& path) {
-  constexpr std::string_view kEnding = ".jsonl";
-  const std::size_t n = path.ends_with(kEnding) ? path.size() - kEnding.size() : path.size();
-  return path.substr(0, n) + ".timing.jsonl";
-}
-
 }  // namespace precis

@@ -33,8 +33,4 @@ std::vector<ResultFile> read_results(const std::vector<std::string>& paths, bool
 // What read_results reads: the run, then the rows, each line ended by a line feed.
 std::string print_results(const ResultFile& file);
 
-// "a/results.jsonl" -> "a/results.timing.jsonl"; another ending stays: "x.txt" ->
-// "x.txt.timing.jsonl".
-std::string timing_path(const std::string& path);
-
 }  // namespace precis

@@ -16,7 +16,7 @@ constexpr std::size_t kMostShards = 100000;
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kFormat, what); }
 
 bool is_of_shard(const std::pair<std::string, std::vector<std::string>>& setting) {
-  return setting.first == "shard" || setting.first == "out";
+  return setting.first == "shard" || setting.first == "out" || setting.first == "output";
 }
 
 RunRow without_shard(RunRow run) {

@@ -352,7 +352,7 @@ ResultRow parse_row(std::string_view line) {
     object = Json::parse(line);
   } catch (const Json::parse_error& e) {
     refuse(concat("not JSON, at byte ", e.byte));
-  } catch (const Json::out_of_range&) {
+  } catch (const Json::exception&) {
     refuse("a number is too large");
   }
   if (!object.is_object()) refuse("not a JSON object");
@@ -367,6 +367,8 @@ ResultRow parse_row(std::string_view line) {
   if (name == "timing") return read<TimingRow>(object);
   refuse(concat("unknown kind '", name, "'; known: run, score, fidelity, kept, timing"));
 }
+
+UnitKey unit_of(const RowKey& key) { return {key.suite, key.task, key.length, key.index}; }
 
 const RowKey* key_of(const ResultRow& row) {
   return std::visit(

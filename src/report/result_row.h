@@ -33,6 +33,18 @@ struct RowKey {
   bool operator==(const RowKey&) const = default;
 };
 
+// What a run works on at a time: a sample or a passage. The rows of a unit agree in these.
+struct UnitKey {
+  std::string suite;
+  std::string task;
+  std::size_t length = 0;
+  std::size_t index = 0;
+
+  bool operator==(const UnitKey&) const = default;
+};
+
+UnitKey unit_of(const RowKey& key);
+
 // What a run needs to be repeated: `settings` are the command's options by their long names
 // without dashes, in the order of the option table, each with all its values.
 struct RunRow {

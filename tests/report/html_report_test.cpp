@@ -89,7 +89,7 @@ TEST(HtmlReport, HasAllPartsAndNeedsNothing) {
   file.n_skipped = 1;
   const std::string page = page_of({file});
   for (const char* part :
-       {"What was run", "precis eval --from &#39;a&amp;b.jsonl&#39;", "--method full --method",
+       {"What was run", "precis eval ruler --model small.gguf --seed 42 --threads 2 --method full --method", "a&amp;b.jsonl",
         "qa_1: no file is given", "a&amp;b.jsonl:7: field &#39;score&#39; is missing",
         "ruler, question unknown while condensing", "Fidelity", "Speed and memory", "What was kept",
         "Single answers", "How to read this", "aaaaaaaa", "guessing: 25.0", "One day"})

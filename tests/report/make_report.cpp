@@ -11,6 +11,7 @@
 #include "report/output_file.h"
 #include "report/report_tables.h"
 #include "report/result_merge.h"
+#include "report/run_log.h"
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "report/output_file.h"
 #include "report/rows.h"
+#include "report/run_log.h"
 
 namespace precis {
 namespace {
