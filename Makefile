@@ -22,7 +22,7 @@ SOURCES = $(shell find src include tests bench -name '*.cpp' -o -name '*.h' -o -
 CLANG_FORMAT ?= $(firstword $(wildcard /usr/bin/clang-format-14) clang-format)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build models demo test format format-check lint tidy bench install clean
+.PHONY: help setup build models demo test eval eval-smoke format format-check lint tidy bench install clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -47,6 +47,14 @@ test:  ## everything that must pass: format, structure, unit tests under ASan an
 	ctest --preset dev
 	@tools/build.sh release -- -DPRECIS_TESTS=ON
 	ctest --preset release
+
+eval: build  ## the evaluation of docs/RESULTS.md: many hours; stopped anywhere, it goes on
+	@tools/fetch_models.py all
+	tools/run_eval.sh whole
+
+eval-smoke: build  ## the same in small: report in build/eval/smoke in less than five minutes
+	@tools/fetch_models.py all
+	tools/run_eval.sh smoke
 
 format:  ## rewrite our sources in the project's style
 	@$(CLANG_FORMAT) -i $(SOURCES)

@@ -9,12 +9,12 @@
 #include "app/bench_table.h"
 #include "app/build_commit.h"
 #include "app/commands.h"
+#include "app/method_list.h"
 #include "app/number_list.h"
 #include "app/progress_bar.h"
 #include "app/text_file.h"
 #include "app/weights_option.h"
 #include "base/error.h"
-#include "methods/registry.h"
 
 namespace precis::app {
 namespace {
@@ -46,49 +46,19 @@ struct BenchCommand {
 constexpr std::size_t kMostTokens = std::size_t{1} << 30;
 constexpr std::size_t kProbePasses = 7;
 
-Texts split_all(const Texts& texts) {
-  Texts out;
-  for (const std::string& text : texts)
-    for (std::string& part : split_list(text)) out.push_back(std::move(part));
+// The list of methods for each number of sessions: rows of one test, measured in turns.
+std::vector<BenchMethod> bench_methods(const BenchCommand& command) {
+  const std::vector<EvalMethod> methods =
+      parse_methods(split_all(command.methods, "full,selkv"), split_all(command.keeps, "25%"),
+                    split_all(command.types_k), split_all(command.types_v));
+  std::vector<BenchMethod> out;
+  for (const std::size_t n_sessions : parse_numbers("--batch", command.batches, 1, 64))
+    for (const EvalMethod& method : methods) out.push_back({method, n_sessions});
   return out;
 }
 
 Texts or_default(const Texts& texts, const char* standard) {
   return texts.empty() ? Texts{standard} : texts;
-}
-
-std::vector<RowType> parse_row_types(const Texts& texts) {
-  std::vector<RowType> out;
-  for (const std::string& name : split_all(texts)) {
-    const auto found = find_row_type(name);
-    if (!found)
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("unknown cache type '", name, "'; possible: ", row_type_names()));
-    out.push_back(*found);
-  }
-  if (out.empty()) throw Error(ErrorCode::kInvalidArgument, "no cache type is given");
-  return out;
-}
-
-// Every method with every budget, `full` once, in all row types and numbers of sessions: rows of
-// one test, measured in turns.
-std::vector<BenchMethod> parse_methods(const BenchCommand& command) {
-  const Registry registry = builtin_methods();
-  const std::vector<RowType> keys = parse_row_types(command.types_k);
-  const std::vector<RowType> values = parse_row_types(command.types_v);
-  std::vector<BenchMethod> out;
-  for (const std::size_t n_sessions : parse_numbers("--batch", command.batches, 1, 64)) {
-    for (const std::string& spec : split_all(or_default(command.methods, "full,selkv"))) {
-      const Method method = registry.parse(spec);
-      for (const std::string& keep : split_all(or_default(command.keeps, "25%"))) {
-        for (const RowType k : keys)
-          for (const RowType v : values)
-            out.push_back({method, Budget::parse(keep), spec, {k, v}, n_sessions});
-        if (method.is_full()) break;
-      }
-    }
-  }
-  return out;
 }
 
 std::string cpu_name() {
@@ -147,7 +117,7 @@ BenchPlan make_plan(const BenchCommand& command) {
   o.prompts = parse_numbers("--n-prompt", or_default(command.prompts, "512"), 0, kMostTokens);
   o.answers = parse_numbers("--n-gen", or_default(command.answers, "128"), 0, kMostTokens);
   o.depths = parse_numbers("--n-depth", or_default(command.depths, "0"), 0, kMostTokens);
-  o.methods = parse_methods(command);
+  o.methods = bench_methods(command);
   o.synthetic = command.synthetic;
   o.seed = command.seed;
   o.turns.repetitions = command.repetitions;

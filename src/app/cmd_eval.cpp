@@ -1,18 +1,17 @@
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "app/bench_table.h"
 #include "app/build_commit.h"
 #include "app/commands.h"
-#include "app/number_list.h"
+#include "app/eval_suites.h"
+#include "app/interrupt.h"
+#include "app/method_list.h"
 #include "app/progress_bar.h"
-#include "app/text_file.h"
 #include "base/error.h"
-#include "eval/suite.h"
-#include "methods/registry.h"
 #include "report/content_hash.h"
 
 namespace precis::app {
@@ -20,70 +19,27 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// Options as they were given; lists as they were written.
 struct EvalCommand {
+  std::unique_ptr<SuiteCommand> suite;
+  CLI::App* parser = nullptr;
+  std::unique_ptr<EvalSettings> settings;
   std::string model;
-  Texts files;
-  Texts methods;
-  Texts keeps;
-  Texts types_k = {"f16"};
-  Texts types_v = {"f16"};
   std::string output;
   std::string shard = "1/1";
+  std::size_t n_threads = 0;
+  std::uint64_t seed = 1;
+  // The following are among the settings.
+  Texts methods;
+  Texts keeps;
+  Texts types_k;
+  Texts types_v;
   // Fixed ways by default: measured ones may choose other bits on another day.
   std::string matmul = "sgemm";
   std::string weights = "file";
-  std::size_t n_prefix = 1024;
-  std::size_t n_continuation = 256;
-  std::size_t n_passages = 8;
-  std::size_t n_threads = 0;
-  std::uint64_t seed = 1;
+  Texts queries;
+  bool raw = false;
+  bool no_maps = false;
 };
-
-CancelFlag interrupted{false};
-
-void on_interrupt(int) {
-  interrupted = true;
-  std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends the process at once
-}
-
-Texts split_all(const Texts& texts, const char* standard) {
-  Texts out;
-  for (const std::string& text : texts)
-    for (std::string& part : split_list(text)) out.push_back(std::move(part));
-  if (out.empty() && standard != nullptr)
-    for (std::string& part : split_list(standard)) out.push_back(std::move(part));
-  return out;
-}
-
-std::vector<RowType> row_types(const Texts& names) {
-  std::vector<RowType> out;
-  for (const std::string& name : split_all(names, "f16")) {
-    const auto found = find_row_type(name);
-    if (!found)
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("unknown cache type '", name, "'; possible: ", row_type_names()));
-    out.push_back(*found);
-  }
-  return out;
-}
-
-// Every method with every budget, `full` once, in all row types.
-std::vector<EvalMethod> make_methods(const EvalCommand& command) {
-  const Registry registry = builtin_methods();
-  const std::vector<RowType> keys = row_types(command.types_k);
-  const std::vector<RowType> values = row_types(command.types_v);
-  std::vector<EvalMethod> out;
-  for (const std::string& spec : split_all(command.methods, "full,snapkv,selkv")) {
-    const Method method = registry.parse(spec);
-    for (const std::string& keep : split_all(command.keeps, "10%,25%,50%")) {
-      for (const RowType k : keys)
-        for (const RowType v : values) out.push_back({method, Budget::parse(keep), spec, {k, v}});
-      if (method.is_full()) break;
-    }
-  }
-  return out;
-}
 
 struct Shard {
   std::size_t index = 1;
@@ -102,29 +58,34 @@ Shard parse_shard(const std::string& text) {
   return {index, count};
 }
 
-// Texts by their file names; a folder stands for its files, in order of name.
-std::vector<std::string> list_files(const Texts& paths) {
-  std::vector<std::string> out;
-  for (const std::string& path : paths) {
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(path, ignored)) {
-      out.push_back(path);
-      continue;
-    }
-    Texts found;
-    for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
-      if (entry.is_regular_file(ignored)) found.push_back(entry.path().string());
-    if (found.empty()) throw Error(ErrorCode::kIo, concat("the folder '", path, "' has no files"));
-    std::sort(found.begin(), found.end());
-    out.insert(out.end(), found.begin(), found.end());
+std::vector<QueryMode> parse_queries(const Texts& names) {
+  std::vector<QueryMode> out;
+  for (const std::string& name : names) {
+    const auto mode = find_query_mode(name);
+    if (!mode)
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("unknown --query '", name, "'; possible: agnostic, aware"));
+    out.push_back(*mode);
   }
+  if (out.empty()) throw Error(ErrorCode::kInvalidArgument, "--query has no value");
   return out;
 }
 
-RunRow describe(const EvalCommand& command, const Engine& engine,
-                const std::vector<std::string>& files) {
+EvalOptions options_of(const EvalCommand& command) {
+  EvalOptions out;
+  out.methods = parse_methods(command.methods, command.keeps, command.types_k, command.types_v);
+  out.seed = command.seed;
+  out.cancel = &interrupt_flag();
+  if (!command.suite->asks()) return out;
+  out.queries = parse_queries(command.queries);
+  out.use_template = !command.raw;
+  out.kept_maps = !command.no_maps;
+  return out;
+}
+
+RunRow describe(const EvalCommand& command, const Engine& engine, const Texts& files) {
   RunRow run;
-  run.suite = "fidelity";
+  run.suite = command.suite->name();
   run.version = PRECIS_VERSION;
   run.commit = PRECIS_COMMIT;
   run.model = std::filesystem::path(command.model).filename().string();
@@ -135,102 +96,180 @@ RunRow describe(const EvalCommand& command, const Engine& engine,
              engine.config().file_type);
   run.seed = command.seed;
   run.threads = engine.backend().n_workers();
-  const auto number = [](std::size_t n) { return Texts{std::to_string(n)}; };
-  run.settings = {{"file", files},
-                  {"method", split_all(command.methods, "full,snapkv,selkv")},
-                  {"keep", split_all(command.keeps, "10%,25%,50%")},
-                  {"cache-type-k", split_all(command.types_k, "f16")},
-                  {"cache-type-v", split_all(command.types_v, "f16")},
-                  {"context", number(command.n_prefix)},
-                  {"continuation", number(command.n_continuation)},
-                  {"passages", number(command.n_passages)},
-                  {"matmul", {command.matmul}},
-                  {"weights", {command.weights}}};
+  run.settings = command.settings->values();
   for (const std::string& file : files)
     run.input_sha256.emplace_back(std::filesystem::path(file).filename().string(),
                                   sha256_of_file(file));
   return run;
 }
 
-void evaluate_fidelity(const EvalCommand& command) {
+// That a run repeats another: all but where and by which build.
+void check_repeats(const RunRow& run, RunRow earlier) {
+  if (earlier.version != run.version || earlier.commit != run.commit)
+    std::fprintf(stderr, "precis: the results are of precis %s (%s), this is %s (%s)\n",
+                 earlier.version.c_str(), earlier.commit.c_str(), run.version.c_str(),
+                 run.commit.c_str());
+  earlier.version = run.version;
+  earlier.commit = run.commit;
+  earlier.model = run.model;
+  earlier.threads = run.threads;
+  const std::string difference = first_difference(earlier, run);
+  if (!difference.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("this would not repeat the run of the results, ", difference));
+}
+
+void evaluate(EvalCommand& command, const RunRow* repeated) {
+  command.settings->finish();
   // What can be refused without the model is refused first.
-  EvalOptions options{make_methods(command), command.seed, &interrupted};
+  const EvalOptions options = options_of(command);
   const Shard shard = parse_shard(command.shard);
-  const std::vector<std::string> files = list_files(command.files);
-  FidelityOptions wanted{{}, command.n_prefix, command.n_continuation, command.n_passages};
-  for (const std::string& file : files)
-    wanted.texts.emplace_back(std::filesystem::path(file).filename().string(),
-                              read_text_file(file).text);
-  std::signal(SIGINT, on_interrupt);
+  const Texts files = command.suite->read_files();
+  catch_interrupt();
   const auto engine = Engine::load(
       command.model,
       {command.n_threads, parse_matmul_mode(command.matmul), parse_weights_mode(command.weights)});
-  const Suite whole = fidelity_suite(engine, wanted);
+  const Suite whole = command.suite->make(engine, command.seed);
   const Suite suite = shard_of(whole, shard.index, shard.count);
   RunRow run = describe(command, *engine, files);
   run.shard = shard.index;
   run.n_shards = shard.count;
   run.left_out = suite.left_out;
+  if (repeated != nullptr) check_repeats(run, *repeated);
   RunLog log(command.output, run, suite.units,
              [&](std::size_t unit) { return suite.count(unit, options); });
   for (const std::string& text : suite.left_out)
     std::fprintf(stderr, "precis: left out: %s\n", text.c_str());
+  const char* unit = command.suite->asks() ? "samples" : "passages";
   if (log.n_done() > 0)
-    std::fprintf(stderr, "precis: going on after %zu of %zu passages in '%s'\n", log.n_done(),
-                 suite.units.size(), command.output.c_str());
+    std::fprintf(stderr, "precis: going on after %zu of %zu %s in '%s'\n", log.n_done(),
+                 suite.units.size(), unit, command.output.c_str());
   ProgressBar bar("evaluating");
   run_suite(suite, options, log, [&](std::size_t done, std::size_t total) {
     bar.update(total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total));
   });
   bar.finish();
-  std::printf("%zu passages, %zu rows each, in %s\n", suite.units.size(), options.methods.size(),
-              command.output.c_str());
+  std::printf("%zu %s in %s\n", suite.units.size(), unit, command.output.c_str());
+}
+
+void add_methods_options(EvalSettings& s, EvalCommand& c) {
+  s.list("--method", c.methods, "full,snapkv,selkv", "SPECs to compare");
+  s.list("--keep", c.keeps, "10%,25%,50%", "Budgets of each method");
+  s.list("--cache-type-k", c.types_k, "f16", "Types of key rows: f16, q8_0, q4 (also: -ctk)");
+  s.list("--cache-type-v", c.types_v, "f16", "Types of value rows: f16, q8_0, q4 (also: -ctv)");
+  if (c.suite->asks()) {
+    s.list("--query", c.queries, "agnostic",
+           "Whether methods know the question when they condense: agnostic, aware");
+    s.flag("--raw", c.raw, "Without the model's chat template");
+    s.flag("--no-maps", c.no_maps, "Leave out what each layer and head kept of the first samples");
+  }
+  s.text("--matmul", c.matmul,
+         "Products of prompt and weights: sgemm (f32), ggml, or auto (measured: other bits on "
+         "other days)")
+      ->check(CLI::IsMember({"auto", "ggml", "sgemm"}));
+  s.text("--weights", c.weights, "Form of weights in memory: file, q8_0 or auto")
+      ->check(CLI::IsMember({"auto", "file", "q8_0"}));
+}
+
+std::vector<std::shared_ptr<EvalCommand>> add_suites(CLI::App& parent) {
+  std::vector<std::shared_ptr<EvalCommand>> out;
+  for (std::unique_ptr<SuiteCommand>& suite : make_suite_commands()) {
+    auto c = std::make_shared<EvalCommand>();
+    c->suite = std::move(suite);
+    c->parser = parent.add_subcommand(c->suite->name(), c->suite->help());
+    c->settings = std::make_unique<EvalSettings>(*c->parser);
+    c->parser->add_option("-m,--model", c->model, "GGUF file")
+        ->required()
+        ->envname("PRECIS_ARG_MODEL");
+    c->parser
+        ->add_option("-o,--output", c->output,
+                     "Result file (JSON Lines); an unfinished one is resumed")
+        ->required();
+    c->suite->add_options(*c->settings);
+    add_methods_options(*c->settings, *c);
+    c->parser->add_option("--shard", c->shard, "I/N: every N-th sample, from the I-th on")
+        ->capture_default_str();
+    c->parser->add_option("-t,--threads", c->n_threads, "Threads (0: one per core)")
+        ->check(CLI::Range(0u, 512u))
+        ->envname("PRECIS_ARG_THREADS");
+    c->parser
+        ->add_option("-s,--seed", c->seed, "Seed of generated samples and of methods that draw")
+        ->capture_default_str()
+        ->envname("PRECIS_ARG_SEED");
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+struct RepeatCommand {
+  std::string results;
+  std::string model;
+  std::string output;
+  std::size_t n_threads = 0;
+};
+
+RunRow read_run(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  if (!file || !std::getline(file, line))
+    throw Error(ErrorCode::kIo, concat("cannot read the results '", path, "'"));
+  const ResultRow row = parse_row(line);
+  if (const auto* run = std::get_if<RunRow>(&row)) return *run;
+  throw Error(ErrorCode::kFormat, concat("'", path, "' does not begin with the line of a run"));
+}
+
+// The run of a result file again.
+void repeat(const RepeatCommand& command) {
+  if (command.model.empty() || command.output.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--from needs a model (-m) and a new result file (-o)");
+  const RunRow earlier = read_run(command.results);
+  const std::size_t n_threads = command.n_threads > 0 ? command.n_threads : earlier.threads;
+  Texts words = {earlier.suite,
+                 concat("--shard=", earlier.shard, "/", earlier.n_shards),
+                 concat("--seed=", earlier.seed),
+                 concat("--threads=", n_threads),
+                 "--output=" + command.output,
+                 "--model=" + command.model};
+  for (std::string& word : words_of(earlier.settings)) words.push_back(std::move(word));
+  std::reverse(words.begin(), words.end());  // the parser takes the last one first
+  CLI::App parser("precis eval");
+  const auto commands = add_suites(parser);
+  try {
+    parser.parse(words);
+  } catch (const CLI::ParseError& e) {
+    throw Error(ErrorCode::kFormat, concat("the results' settings cannot be read: ", e.what()));
+  }
+  for (const auto& c : commands)
+    if (c->parser->parsed()) evaluate(*c, &earlier);
 }
 
 }  // namespace
 
 Command add_eval(CLI::App& parent) {
-  auto o = std::make_shared<EvalCommand>();
   CLI::App* c = parent.add_subcommand(
       "eval", "Measure how faithful condensed caches are; see docs/EVALUATION.md");
-  c->require_subcommand(1);
-  CLI::App* f = c->add_subcommand("fidelity",
-                                  "Condense a text's beginning and read on, beside the full cache");
-  const auto list = [f](const char* names, Texts& texts, const char* help) {
-    return f->add_option(names, texts, help)->allow_extra_args(false);
-  };
-  f->add_option("-m,--model", o->model, "GGUF file")->required();
-  list("-f,--file", o->files, "Text, or a folder of texts; may be given several times")->required();
-  f->add_option("-o,--output", o->output, "Result file (JSON Lines); an unfinished one is resumed")
-      ->required();
-  list("--method", o->methods, "SPECs to compare (default: full,snapkv,selkv)");
-  list("--keep", o->keeps, "Budgets of each method (default: 10%,25%,50%)");
-  list("--cache-type-k", o->types_k, "Types of key rows: f16, q8_0, q4 (default: f16; also: -ctk)");
-  list("--cache-type-v", o->types_v,
-       "Types of value rows: f16, q8_0, q4 (default: f16; also: -ctv)");
-  f->add_option("--context", o->n_prefix, "Tokens of a passage that are condensed")
-      ->capture_default_str()
-      ->check(CLI::Range(1u, 1u << 30));
-  f->add_option("--continuation", o->n_continuation, "Tokens of it that are read after that")
-      ->capture_default_str()
-      ->check(CLI::Range(2u, 1u << 30));
-  f->add_option("-n,--passages", o->n_passages, "Passages of each text, at most")
-      ->capture_default_str()
-      ->check(CLI::Range(1u, 1u << 30));
-  f->add_option("--shard", o->shard, "I/N: every N-th passage, from the I-th on")
-      ->capture_default_str();
-  f->add_option("-t,--threads", o->n_threads, "Threads (0: one per core)")
+  c->require_subcommand(0, 1);
+  auto again = std::make_shared<RepeatCommand>();
+  c->add_option("--from", again->results, "Repeat the run of this result file, with -m and -o");
+  c->add_option("-m,--model", again->model, "GGUF file of that run");
+  c->add_option("-o,--output", again->output, "New result file");
+  c->add_option("-t,--threads", again->n_threads, "Threads (0: as many as that run had)")
       ->check(CLI::Range(0u, 512u));
-  f->add_option("-s,--seed", o->seed, "Seed of methods that draw")->capture_default_str();
-  f->add_option("--matmul", o->matmul,
-                "Products of prompt and weights: sgemm (f32), ggml, or auto (measured: other bits "
-                "on other days)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "ggml", "sgemm"}));
-  f->add_option("--weights", o->weights, "Form of weights in memory: file, q8_0 or auto")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "file", "q8_0"}));
-  return [o] { evaluate_fidelity(*o); };
+  const auto commands = add_suites(*c);
+  return [again, commands] {
+    for (const auto& command : commands)
+      if (command->parser->parsed()) {
+        if (!again->results.empty())
+          throw Error(ErrorCode::kInvalidArgument, "--from takes all settings from the results");
+        return evaluate(*command, nullptr);
+      }
+    if (again->results.empty())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "what is to be evaluated? fidelity, ruler, longbench, needle or ask, or a run "
+                  "again (--from); 'precis eval --help' tells more");
+    repeat(*again);
+  };
 }
 
 }  // namespace precis::app

@@ -1,11 +1,10 @@
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 
 #include "app/commands.h"
+#include "app/interrupt.h"
 #include "app/progress_bar.h"
 #include "app/row_type_options.h"
 #include "app/run_result.h"
@@ -46,13 +45,6 @@ struct RunOptions {
 constexpr const char* kDefaultKeep = "25%";
 constexpr std::size_t kDefaultTokens = 256;
 
-CancelFlag interrupted{false};
-
-void on_interrupt(int) {
-  interrupted = true;
-  std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends the process at once
-}
-
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
@@ -75,18 +67,18 @@ Answered answer(const std::shared_ptr<const Engine>& engine, const PreparedPromp
                 const CondenseRequest& request, const RunOptions& options, const Say& say) {
   Session session(engine);
   ProgressBar bar(request.method.is_full() ? "reading" : "reading and condensing");
-  CallControl control{[&](const Progress& p) { bar.update(p.fraction); }, &interrupted};
+  CallControl control{[&](const Progress& p) { bar.update(p.fraction); }, &interrupt_flag()};
   CompressionReport report = session.condense(prompt.context, request, control);
   bar.finish();
   const std::size_t kv_bytes_full = session.kv_bytes_full();
   const std::size_t kv_bytes = session.kv_bytes();
   const auto start = std::chrono::steady_clock::now();
-  if (!prompt.question.empty()) session.extend(prompt.question, 1, {{}, &interrupted});
+  if (!prompt.question.empty()) session.extend(prompt.question, 1, {{}, &interrupt_flag()});
   const double question_ms = milliseconds_since(start);
   Session before = session.fork();
   Sampler sampler(options.sampler);
-  Generation generation =
-      generate(session, sampler, {options.n_predict, options.ignore_end}, say, {{}, &interrupted});
+  Generation generation = generate(session, sampler, {options.n_predict, options.ignore_end}, say,
+                                   {{}, &interrupt_flag()});
   return {std::move(session), std::move(before), std::move(report), std::move(generation),
           kv_bytes_full,      kv_bytes,          question_ms};
 }
@@ -100,7 +92,7 @@ double median(std::vector<double> values) {
 
 double timed_extend(Session& session, Token token) {
   const auto start = std::chrono::steady_clock::now();
-  session.extend(std::span(&token, 1), 1, {{}, &interrupted});
+  session.extend(std::span(&token, 1), 1, {{}, &interrupt_flag()});
   return milliseconds_since(start);
 }
 
@@ -216,7 +208,7 @@ void run(const RunOptions& options) {
   if (!options.file.empty() && document.text.find_first_not_of(" \t\r\n\f\v") == std::string::npos)
     throw Error(ErrorCode::kInvalidArgument,
                 concat("the document '", options.file, "' is empty: it has no text"));
-  std::signal(SIGINT, on_interrupt);
+  catch_interrupt();
 
   const auto engine = Engine::load(options.model, {options.n_threads, matmul, weights});
   const PreparedPrompt prompt = read_prompt(*engine, options, document);

@@ -37,6 +37,11 @@ std::string active_command(int argc, char** argv) {
   return {};
 }
 
+void ignore_environment(CLI::App& parser) {
+  for (CLI::Option* option : parser.get_options()) option->envname("");
+  for (CLI::App* command : parser.get_subcommands({})) ignore_environment(*command);
+}
+
 // What the parser reads, last word first as it wants them. llama.cpp's short names of several
 // letters become the long ones: to the parser "-ctk" would be -c with the value "tk".
 std::vector<std::string> parser_words(int argc, char** argv) {
@@ -66,8 +71,7 @@ int main(int argc, char** argv) {
                          precis::app::add_report}) {
     precis::app::Command command = add(app);
     CLI::App* parser = app.get_subcommands({}).back();
-    if (parser->get_name() != active_command(argc, argv))
-      for (CLI::Option* option : parser->get_options()) option->envname("");
+    if (parser->get_name() != active_command(argc, argv)) ignore_environment(*parser);
     commands.emplace_back(parser, std::move(command));
   }
   try {

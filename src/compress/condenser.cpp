@@ -405,7 +405,7 @@ FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
     kept[h].bias = std::move(biases[h]);
   });
   FrozenLayer frozen(dense.shape(), std::move(kept), dense.first_position());
-  if (details_ && !merges.empty()) {
+  if (details_) {
     report_.mass_ratios.emplace_back();
     for (const HeadMerge& merged : merges) report_.mass_ratios.back().push_back(merged.mass_ratio);
   }

@@ -25,8 +25,8 @@ struct CompressionReport {
   std::size_t n_routed = 0;  // sums over layers and heads, see HeadMerge
   std::size_t n_dropped = 0;
   std::size_t n_floored = 0;
-  // R of SelKV Eq. 6 of every kept entry, [compressible layer][KV head]; only where details were
-  // asked for and the method merges.
+  // R of SelKV Eq. 6 of every kept entry, [compressible layer][KV head]; empty unless details were
+  // asked for, and so is a layer where nothing was merged.
   std::vector<std::vector<std::vector<float>>> mass_ratios;
   double score_ms = 0;  // wall time of each stage, summed over layers
   double select_ms = 0;

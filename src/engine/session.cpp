@@ -35,6 +35,26 @@ std::size_t n_of_chunk(std::size_t first, std::size_t n, std::size_t first_wante
   return std::min(n, std::max(end - std::max(first, first_wanted), kFewestOutputs));
 }
 
+// Copies what an earlier part of a prompt, n_before of its n_tokens tokens, left of a layer to
+// where the whole prompt has it.
+void take_over(const ObservedQueries& earlier, std::size_t n_before, std::size_t n_tokens,
+               ObservedQueries& whole) {
+  const std::size_t n_more = n_tokens - n_before;
+  const std::size_t n_rows = whole.n_tokens - std::min(whole.n_tokens, n_more);
+  const std::size_t d = whole.head_dim;
+  for (std::size_t h = 0; h < whole.n_heads && n_rows > 0; ++h) {
+    const std::size_t from = (h + 1) * earlier.n_tokens - n_rows;
+    const std::size_t to = h * whole.n_tokens;
+    std::copy_n(earlier.queries.data() + from * d, n_rows * d, whole.queries.data() + to * d);
+    std::copy_n(earlier.log_sum_exp.data() + from, n_rows, whole.log_sum_exp.data() + to);
+  }
+  const std::size_t stride = n_before * whole.block;
+  const std::size_t n_kv_heads = stride > 0 ? earlier.block_attention.size() / stride : 0;
+  for (std::size_t h = 0; h < n_kv_heads; ++h)
+    std::copy_n(earlier.block_attention.data() + h * stride, stride,
+                whole.block_attention.data() + h * n_tokens * whole.block);
+}
+
 }  // namespace
 
 struct Session::Impl {
@@ -114,12 +134,16 @@ struct Session::Impl {
                const CallControl& control, const LayerDone& layer_done);
   void run_layer_major(std::span<const Token> tokens, const Observation& observe,
                        const CallControl& control, const LayerDone& layer_done);
-  // Makes room for what is wanted of a prompt's next layer, and has it captured.
-  void watch(std::size_t n_tokens, const Observation& observe, ObservedQueries& queries);
+  // Makes room for what is wanted of a prompt's next layer, and has it captured. What an earlier
+  // part of the prompt left is taken over.
+  void watch(std::size_t layer, std::size_t n_tokens, const Observation& observe,
+             ObservedQueries& queries);
+  // Refuses a prompt's next part if the earlier ones lack what is wanted of the whole.
+  void check_continuation(std::size_t n_tokens, const Observation& observe) const;
   void extend(std::span<const Token> tokens, std::size_t n_logits, const CallControl& control);
 };
 
-void Session::Impl::watch(std::size_t n_tokens, const Observation& observe,
+void Session::Impl::watch(std::size_t layer, std::size_t n_tokens, const Observation& observe,
                           ObservedQueries& queries) {
   const ModelConfig& c = config();
   queries.n_heads = c.n_heads;
@@ -129,13 +153,31 @@ void Session::Impl::watch(std::size_t n_tokens, const Observation& observe,
   queries.log_sum_exp.resize(c.n_heads * queries.n_tokens);
   queries.block = std::min(observe.block, n_tokens);
   queries.block_attention.resize(c.n_kv_heads * n_tokens * queries.block);
+  if (n_positions > 0) take_over(observed[layer], n_positions, n_tokens, queries);
   attention.observe(&queries, n_tokens);
+}
+
+void Session::Impl::check_continuation(std::size_t n_tokens, const Observation& observe) const {
+  const std::size_t n_queries = std::min(observe.n_queries, n_tokens);
+  const Observation earlier{n_queries - std::min(n_queries, n_tokens - n_positions), 0};
+  for (std::size_t il = 0; il < config().n_layers; ++il) {
+    if (config().is_sliding[il]) continue;
+    const ObservedQueries& kept = observed[il];
+    const std::size_t block = std::min(observe.block, n_tokens);
+    if (kept.serves(earlier, n_positions) && kept.block == block) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("of the prompt's first ", n_positions, " tokens the last ",
+                       earlier.n_queries, " queries and blocks of ", block,
+                       " positions are wanted, but ", kept.n_tokens, " queries and blocks of ",
+                       kept.block, " were kept: prefill both parts with the same observation"));
+  }
 }
 
 void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observation& observe,
                                     const CallControl& control, const LayerDone& layer_done) {
   const ModelConfig& c = config();
   const std::size_t n = tokens.size();
+  const std::size_t before = n_positions;
   const std::size_t chunk = even_chunk(n, runner.chunk_tokens());
   std::vector<float> hidden(n * c.n_embd);
   for (std::size_t t = 0; t < n; t += chunk)
@@ -149,8 +191,8 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
     if (observe.none() || sliding)
       attention.observe(nullptr, 0);
     else
-      watch(n, observe, queries);
-    if (!sliding) layers[il].tail.reserve(n);
+      watch(il, before + n, observe, queries);
+    if (!sliding) layers[il].tail.reserve(before + n);
     const bool last = il + 1 == c.n_layers;
     for (std::size_t t = 0; t < n; t += chunk) {
       const std::size_t m = std::min(chunk, n - t);
@@ -158,7 +200,7 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
       const std::size_t n_outputs = last ? n_of_chunk(t, m, n - 1) : m;
       const std::size_t n_queries =
           last ? std::max(n_outputs, n_watched == 0 ? 0 : n_of_chunk(t, m, n - n_watched)) : m;
-      runner.run_layer(il, static_cast<std::int32_t>(t), m, n_queries, n_outputs,
+      runner.run_layer(il, static_cast<std::int32_t>(before + t), m, n_queries, n_outputs,
                        hidden.data() + t * c.n_embd, attention);
       throw_if_left_out();
       trim_sliding(il);
@@ -171,27 +213,46 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
     if (!sliding) layer_done(il, queries);
   }
   attention.observe(nullptr, 0);
-  logits.resize(c.n_vocab);
-  runner.compute_logits(hidden.data() + (n - 1) * c.n_embd, 1, logits.data());
+  next_logits.resize(c.n_vocab);
+  runner.compute_logits(hidden.data() + (n - 1) * c.n_embd, 1, next_logits.data());
   if (control.progress) control.progress(progress);
 }
 
 void Session::Impl::prefill(std::span<const Token> tokens, const Observation& observe,
                             const CallControl& control, const LayerDone& layer_done) {
-  if (n_positions != 0)
+  if (n_positions != 0 && !is_dense_prompt)
     throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", n_positions,
                                                     " tokens; reset it before another prompt"));
   check_room(tokens.size());
+  if (n_positions != 0) check_continuation(n_positions + tokens.size(), observe);
   runner.set_cancel(control.cancel);
   attention.set_cancel(control.cancel);
+  // Sliding layers drop rows on the way, so theirs are kept for the way back.
+  std::vector<std::size_t> sizes;
+  std::vector<TailRows> sliding(layers.size());
+  for (std::size_t il = 0; il < layers.size(); ++il) {
+    sizes.push_back(layers[il].tail.size());
+    if (config().is_sliding[il]) sliding[il] = layers[il].tail;
+  }
   try {
     run_layer_major(tokens, observe, control, layer_done);
   } catch (...) {
-    clear();
+    attention.observe(nullptr, 0);
     attention.take_cancelled();
+    if (n_positions == 0) {
+      clear();
+      throw;
+    }
+    for (std::size_t il = 0; il < layers.size(); ++il) {
+      if (config().is_sliding[il])
+        layers[il].tail = std::move(sliding[il]);
+      else
+        layers[il].tail.truncate(sizes[il]);
+    }
     throw;
   }
-  n_positions = tokens.size();
+  logits.swap(next_logits);
+  n_positions += tokens.size();
 }
 
 void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
@@ -278,8 +339,8 @@ void Session::prefill(std::span<const Token> tokens, const Observation& observe,
     kept[layer] = std::move(queries);
   });
   impl.observed = std::move(kept);
+  impl.prefill_ms = milliseconds_since(start) + (impl.is_dense_prompt ? impl.prefill_ms : 0);
   impl.is_dense_prompt = true;
-  impl.prefill_ms = milliseconds_since(start);
   impl.compress_ms = 0;
 }
 
@@ -327,6 +388,9 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
 CompressionReport Session::condense(std::span<const Token> tokens, const CondenseRequest& request,
                                     const CallControl& control) {
   Impl& impl = *impl_;
+  if (impl.n_positions != 0)
+    throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", impl.n_positions,
+                                                    " tokens; reset it before another prompt"));
   impl.check_room(tokens.size());
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::size_t> indices = impl.engine->compressible_indices();

@@ -1,7 +1,7 @@
 // Session: one timeline of tokens over a shared engine.
 //
 // Call order, as a regular expression over the methods:
-//   ( prefill compress? | condense | restore )? ( extend | fork )*        reset starts over
+//   ( prefill+ compress? | condense | restore )? ( extend | fork )*       reset starts over
 // Positions are always the true ones: after a prompt of n tokens the next position is n, whatever
 // was kept. One thread at a time per session; sessions of one engine may run on different threads.
 // If a call throws, the session is as it was before the call.
@@ -52,8 +52,11 @@ class Session {
 
   // Reads the whole prompt into a dense cache. observe: what to keep of each layer for a later
   // compress(): Method::observation() of its method, or {SIZE_MAX}, all queries, for any method.
-  // Throws Error(kInvalidArgument) for an empty prompt or one longer than the model's context (both
-  // numbers).
+  // Called again it goes on: a later compress() sees one prompt, though sums may be cut otherwise
+  // than in one call and so differ in their last bits. Forks of a document's session can read
+  // different questions so. Throws Error(kInvalidArgument) for an empty prompt, for one longer than
+  // the model's context (both numbers), and if what `observe` wants was not kept of the earlier
+  // parts.
   void prefill(std::span<const Token> tokens, const Observation& observe = {},
                const CallControl& control = {});
   // Condenses the dense cache that prefill() left. Needs its queries.

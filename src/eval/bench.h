@@ -10,18 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/session.h"
+#include "eval/eval_method.h"
 #include "eval/read_bandwidth.h"
 #include "eval/turns.h"
 
 namespace precis {
 
-// A method at a budget, in rows of some types. The budget of `full` has no effect.
-struct BenchMethod {
-  Method method;
-  Budget budget;
-  std::string label;  // short name for people
-  RowTypes rows;
+struct BenchMethod : EvalMethod {
   std::size_t n_sessions = 1;  // that decode together, each with a prompt of its own
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/session.h"
+#include "eval/eval_prompt.h"
 #include "report/result_row.h"
 
 namespace precis {
@@ -22,6 +23,10 @@ struct EvalOptions {
   std::vector<EvalMethod> methods;
   std::uint64_t seed = 0;  // of methods that draw
   const CancelFlag* cancel = nullptr;
+  // Of samples with questions; passages have none.
+  std::vector<QueryMode> queries = {QueryMode::kAgnostic};
+  bool use_template = true;
+  bool kept_maps = false;  // see run_sample()
 };
 
 // Rows of one sample or passage, always in the same order, and their times.

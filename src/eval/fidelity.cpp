@@ -46,7 +46,7 @@ double extend_one(Session& session, Token token, const CallControl& control) {
 Reader make_reader(const Session& dense, const Passage& passage, const EvalMethod& method,
                    OutputErrorProbe& probe, const EvalOptions& options) {
   Reader reader{dense.fork(), {}, {}, {}, 0, 0};
-  const CondenseRequest request{method.method, method.budget, options.seed, method.rows, false};
+  const CondenseRequest request{method.method, method.budget, options.seed, method.rows};
   const CompressionReport report = reader.session.compress(request, {{}, options.cancel});
   FidelityRow& row = reader.row;
   row.key = method_key(method, {"fidelity", passage.name, passage.prefix.size(), passage.index});

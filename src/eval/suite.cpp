@@ -1,6 +1,7 @@
 #include "eval/suite.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "eval/fidelity.h"
@@ -55,12 +56,17 @@ Suite fidelity_suite(const std::shared_ptr<const Engine>& engine, const Fidelity
   suite.name = "fidelity";
   auto passages = std::make_shared<std::vector<Passage>>();
   std::size_t longest = 0;
+  std::set<std::string> names;
   for (const auto& [name, text] : options.texts) {
+    // Rows tell texts apart by their names.
+    if (!names.insert(name).second)
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("two texts have the name '", name, "'; rename one, or give it once"));
     // The model's beginning token belongs to every passage.
     const bool bos = engine->tokenizer().adds_bos();
     const std::vector<Token> first = engine->tokenizer().tokenize("", bos, false);
     const std::vector<Token> tokens = engine->tokenizer().tokenize(text, false, false);
-    const std::size_t step = width - std::min(first.size(), options.n_prefix - 1);
+    const std::size_t step = width - first.size();
     longest = std::max(longest, tokens.size());
     std::size_t n = 0;
     for (std::size_t t = 0; t + step <= tokens.size() && n < options.n_passages; t += step, ++n) {

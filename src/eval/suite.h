@@ -38,7 +38,7 @@ struct FidelityOptions {
 };
 // Passages (fidelity.h) that follow one another in each text without overlap, the texts in turn. A
 // text too short for one passage is left out. Throws Error(kInvalidArgument) if all are, or if
-// passages do not fit the model's context.
+// passages do not fit the model's context, or if two texts have one name.
 Suite fidelity_suite(const std::shared_ptr<const Engine>& engine, const FidelityOptions& options);
 
 }  // namespace precis

@@ -1,7 +1,7 @@
 // One line of a result file. A result file is JSON Lines: first a `run` line that says what was
 // run, then rows in an order that follows from it alone, without times, so that a run that was
 // killed and resumed, or one on another day, gives the same bytes. Times go to a second file of
-// the same form. docs/RESULTS_FORMAT.md lists the fields.
+// the same form. docs/EVALUATION.md explains the fields.
 #pragma once
 
 #include <cstddef>

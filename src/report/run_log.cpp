@@ -38,6 +38,7 @@ void write_all(int file, const std::string& text, const std::string& path) {
     if (n < 0) fail("write to", path);
     done += static_cast<std::size_t>(n);
   }
+  // EINVAL: not on a disk (a pipe, a device), so there is nothing to wait for.
   if (fdatasync(file) != 0 && errno != EINVAL) fail("write to", path);
 }
 
@@ -60,16 +61,13 @@ std::string timing_path(const std::string& results) {
   return stem + ".timing.jsonl";
 }
 
-std::string first_difference(const RunRow& a, const RunRow& b,
-                             std::span<const std::string_view> ignored) {
+std::string first_difference(const RunRow& a, const RunRow& b) {
   using Json = nlohmann::ordered_json;
   const Json left = Json::parse(print_row(a));
   const Json right = Json::parse(print_row(b));
-  for (const auto& [name, value] : left.items()) {
-    if (std::find(ignored.begin(), ignored.end(), name) != ignored.end()) continue;
+  for (const auto& [name, value] : left.items())
     if (value != right.at(name))
       return concat("field '", name, "': ", value.dump(), " and ", right.at(name).dump());
-  }
   return {};
 }
 
@@ -91,35 +89,34 @@ RunLog::~RunLog() {
   close(times_);
 }
 
+bool RunLog::has_begun(int file, const std::string& path, const std::string& text) const {
+  if (text.starts_with(run_line_)) return true;
+  // Empty, or killed before its first line was whole.
+  if (run_line_.starts_with(text)) {
+    cut(file, 0, path);
+    write_all(file, run_line_, path);
+    return false;
+  }
+  std::string what = "is not a result file";
+  try {
+    const ResultRow first = parse_row(std::string_view(text).substr(0, text.find('\n')));
+    if (const auto* run = std::get_if<RunRow>(&first))
+      what = "holds another run, " + first_difference(*run, std::get<RunRow>(parse_row(run_line_)));
+  } catch (const Error&) {
+    // The line's own fault does not matter: the file is not ours.
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("'", path, "' ", what, "; choose another output file or remove it"));
+}
+
 void RunLog::open_results(const RowsOf& rows_of) {
   results_ = open_for_appending(path_);
   if (flock(results_, LOCK_EX | LOCK_NB) != 0)
-    throw Error(ErrorCode::kInvalidArgument, concat("another process writes to '", path_,
-                                                    "'; wait for it or choose another "
-                                                    "file"));
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("another process writes to '", path_,
+                       "'; wait for it or choose another output file"));
   const std::string text = read_all(results_, path_);
-  // A file that was killed before its first line was whole.
-  if (text.find('\n') == std::string::npos && run_line_.starts_with(text)) {
-    cut(results_, 0, path_);
-    write_all(results_, run_line_, path_);
-    return;
-  }
-  const std::string first = text.substr(0, text.find('\n') + 1);
-  if (first != run_line_) {
-    std::string difference;
-    try {
-      const ResultRow row = parse_row(first);
-      if (const auto* run = std::get_if<RunRow>(&row))
-        difference = first_difference(*run, std::get<RunRow>(parse_row(run_line_)));
-    } catch (const Error&) {
-      difference.clear();
-    }
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("'", path_, "' ",
-               difference.empty() ? "is not a result file" : "holds another run, " + difference,
-               "; choose another file or remove it"));
-  }
+  if (!has_begun(results_, path_, text)) return;
   const Found found = find_units(path_, text, rows_of);
   n_done_ = found.n_units;
   cut(results_, found.n_bytes, path_);
@@ -130,12 +127,7 @@ void RunLog::open_times() {
   const std::string path = timing_path(path_);
   times_ = open_for_appending(path);
   const std::string text = read_all(times_, path);
-  if (!text.starts_with(run_line_)) {
-    // Times of another run, or a first line that is not whole: nothing worth keeping.
-    cut(times_, 0, path);
-    write_all(times_, run_line_, path);
-    return;
-  }
+  if (!has_begun(times_, path, text)) return;
   std::size_t end = run_line_.size();
   std::size_t n_units = 0;
   UnitKey last;

@@ -27,7 +27,8 @@ class RunLog {
   // Creates the file with its `run` line, or opens the one of an earlier process and cuts it after
   // its last whole unit. Throws Error(kIo), and Error(kInvalidArgument) if the file belongs to
   // another run (the first field that differs and both values, or the line that is not the plan's)
-  // or another process writes to it.
+  // or another process writes to it. The file of times is held to the same. A file that is refused
+  // is left as it was.
   RunLog(const std::string& path, const RunRow& run, std::span<const UnitKey> plan,
          const RowsOf& rows_of);
   ~RunLog();
@@ -47,6 +48,8 @@ class RunLog {
     std::size_t n_bytes = 0;
   };
   Found find_units(const std::string& path, const std::string& text, const RowsOf& rows_of) const;
+  // Whether a file begins with this run's line; if it has nothing else yet, the line is written.
+  bool has_begun(int file, const std::string& path, const std::string& text) const;
   void open_results(const RowsOf& rows_of);
   void open_times();
 
@@ -59,8 +62,6 @@ class RunLog {
 };
 
 // The first field in which two runs differ, as "field 'seed': 1 and 2"; empty if they are the same.
-// Fields named in `ignored` may differ.
-std::string first_difference(const RunRow& a, const RunRow& b,
-                             std::span<const std::string_view> ignored = {});
+std::string first_difference(const RunRow& a, const RunRow& b);
 
 }  // namespace precis

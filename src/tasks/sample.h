@@ -22,7 +22,7 @@ struct TokenCodec {
   std::size_t count(std::string_view text) const { return encode(text).size(); }
 };
 
-// How an answer becomes a score in [0, 1]; metrics.h has the definitions.
+// How an answer becomes a score in [0, 1].
 enum class Metric {
   kContainAll,      // share of the references contained in the answer
   kContainAny,      // 1 if any reference is contained

@@ -107,6 +107,16 @@ class Eval(unittest.TestCase):
         self.assertIn("field 'seed': 1 and 9", result.stderr)
         self.assertEqual(self.read("results.jsonl"), before)
 
+    def test_the_environment_is_heard_by_the_command_that_runs_only(self):
+        environment = {**os.environ, "PRECIS_ARG_SEED": "5", "PRECIS_ARG_MODEL": LLAMA}
+        command = [word for word in self.command("results.jsonl") if word not in ("-m", LLAMA)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(self.read("results.jsonl").splitlines()[0])["seed"], 5)
+        environment["PRECIS_ARG_SEED"] = "no number"
+        result = subprocess.run([PRECIS, "methods"], capture_output=True, text=True, timeout=300, env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_errors_are_one_line(self):
         for arguments, message in [
             (["--shard", "3/2"], "--shard '3/2'"),
@@ -126,6 +136,13 @@ class Eval(unittest.TestCase):
             self.assertEqual(result.returncode, 1, arguments)
             self.assertIn(message, result.stderr)
             self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        with open(self.text, "w") as file:
+            file.write(TEXT)
+        result = self.run_eval("errors.jsonl", "-f", "-")
+        self.assertIn("not standard input", result.stderr)
+        result = self.run_eval("errors.jsonl", "-f", self.text)
+        self.assertIn("two texts have the name 'text.txt'", result.stderr)
+        self.assertFalse(os.path.exists(self.path("errors.jsonl")))
         empty = self.path("empty")
         os.mkdir(empty)
         result = self.run_eval("errors.jsonl", "-f", empty)

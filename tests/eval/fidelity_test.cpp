@@ -93,7 +93,7 @@ TEST_F(Fidelity, FiguresAreThoseOfAPlainRun) {
   const std::span<const Token> text(tokens);
   const auto logits_of = [&](const EvalMethod& m) {
     Session session(engine_);
-    session.condense(text.first(160), {m.method, m.budget, 0, m.rows, false});
+    session.condense(text.first(160), {m.method, m.budget, 0, m.rows});
     const auto logits = session.extend(text.subspan(160, 24), 24);
     return std::vector<float>(logits.begin(), logits.end());
   };
@@ -113,9 +113,8 @@ TEST_F(Fidelity, FiguresAreThoseOfAPlainRun) {
   EXPECT_NEAR(row(rows, 0).log_likelihood, likelihood, 1e-4);
 }
 
-// A cache of everything but one entry whose weight is known: the error follows from the softmax.
+// Attention by definition, in double, over the rows that each side sees.
 TEST_F(Fidelity, OutputErrorIsThatOfAPlainLoop) {
-  const Suite suite = fidelity_suite(engine_, wanted_);
   const std::vector<Token> all = engine_->tokenizer().tokenize(words(300), false, false);
   const std::span<const Token> text(all);
   OutputErrorProbe probe(engine_, text.first(100), text.subspan(100, 8), {});
@@ -123,7 +122,7 @@ TEST_F(Fidelity, OutputErrorIsThatOfAPlainLoop) {
   dense.prefill(text.first(108), {8, 0});
   Session condensed(engine_);
   const EvalMethod m = method("snapkv", "40%");
-  condensed.condense(text.first(100), {m.method, m.budget, 0, m.rows, false});
+  condensed.condense(text.first(100), {m.method, m.budget, 0, m.rows});
   const auto errors = probe.measure(condensed, nullptr);
   const ModelConfig& c = engine_->config();
   for (std::size_t l = 0; l < c.n_layers; ++l) {
@@ -202,10 +201,29 @@ TEST_F(Fidelity, PassagesFollowOneAnother) {
     }
     EXPECT_EQ(suite.count(i, options_), options_.methods.size());
   }
+  // Rows of two texts with one name could not be told apart, nor could a resumed run.
+  wanted_.texts.push_back(wanted_.texts[0]);
+  EXPECT_THROW(fidelity_suite(engine_, wanted_), Error);
   wanted_.texts = {{"short.txt", "too short"}};
   EXPECT_THROW(fidelity_suite(engine_, wanted_), Error);
   wanted_.n_prefix = engine_->config().n_ctx_train;
   EXPECT_THROW(fidelity_suite(engine_, wanted_), Error);
+}
+
+// Layers with a sliding window are never condensed and have no row in the table of errors.
+TEST_F(Fidelity, SlidingLayersAreLeftOutOfTheErrors) {
+  engine_ = Engine::load(tiny_model("gemma3"), {.n_threads = 1, .matmul = MatmulMode::kSgemm});
+  options_.methods = {method("full"), method("snapkv", "40%")};
+  const EvalRows rows = fidelity_suite(engine_, wanted_).run(0, options_);
+  const std::size_t n = engine_->compressible_indices().size();
+  ASSERT_LT(n, engine_->config().n_layers);
+  for (std::size_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(row(rows, i).output_error.size(), n);
+    for (const auto& heads : row(rows, i).output_error)
+      for (const double error : heads) EXPECT_EQ(error < 1e-4, i == 0) << error;
+  }
+  EXPECT_EQ(row(rows, 0).mean_kl, 0);
+  EXPECT_GT(row(rows, 1).mean_kl, 0);
 }
 
 TEST(Quantile, IsTheNearestRank) {

@@ -143,6 +143,22 @@ TEST_F(RunLogTest, AnotherRunsFileIsRefusedAndKept) {
   EXPECT_NE(refused().find("is not a result file"), std::string::npos) << refused();
 }
 
+TEST_F(RunLogTest, AnotherFileInTheTimesPlaceIsRefusedAndKept) {
+  finish();
+  const std::string times = timing_path(path_);
+  const std::string whole = read(path_);
+  write(times, "years of notes\n");
+  EXPECT_NE(refused().find(".timing.jsonl' is not a result file"), std::string::npos) << refused();
+  EXPECT_EQ(read(times), "years of notes\n");
+  RunRow other = run_;
+  other.seed = 9;
+  const std::string line = print_row(other) + "\n";
+  write(times, line);
+  EXPECT_NE(refused().find("field 'seed': 9 and 0"), std::string::npos) << refused();
+  EXPECT_EQ(read(times), line);
+  EXPECT_EQ(read(path_), whole);
+}
+
 TEST_F(RunLogTest, ALineThatIsBrokenInTheMiddleIsNamed) {
   finish();
   std::string text = read(path_);
