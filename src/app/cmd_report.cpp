@@ -44,12 +44,12 @@ void check_times(const ResultFile& results, const ResultFile& times) {
   const bool same_shard = results.run.shard == times.run.shard;
   const auto difference = run_difference(results.run, times.run);
   if (!difference && same_shard) return;
-  throw Error(ErrorCode::kFormat,
-              concat("'", times.path, "' is not of the run of '", results.path, "': ",
-                     difference ? *difference
-                                : concat("it is of shard ", times.run.shard, ", not ",
-                                         results.run.shard),
-                     "; move it away, or name the file that it belongs to"));
+  throw Error(
+      ErrorCode::kFormat,
+      concat("'", times.path, "' is not of the run of '", results.path, "': ",
+             difference ? *difference
+                        : concat("it is of shard ", times.run.shard, ", not ", results.run.shard),
+             "; move it away, or name the file that it belongs to"));
 }
 
 // Results first, so that what the report names as the file of a run is one that can be run again.
@@ -65,6 +65,22 @@ std::vector<ResultFile> read_all(const ReportCommand& command) {
   return files;
 }
 
+// Also through links and other names of a folder.
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return a == b || std::filesystem::equivalent(a, b, ignored);
+}
+
+// Hours of measuring are not to be lost to a slip of the hand.
+void check_output(const std::string& output, const std::vector<std::string>& inputs) {
+  if (output.empty() || output == "-") return;
+  for (const std::string& input : inputs)
+    for (const std::string& kept : {input, timing_path(input)})
+      if (is_same_file(output, kept))
+        throw Error(ErrorCode::kInvalidArgument,
+                    concat("the output '", output, "' is one of the result files that are read"));
+}
+
 void put_out(const std::string& path, const std::string& text) {
   if (!path.empty() && path != "-")
     write_file(path, text);
@@ -73,10 +89,13 @@ void put_out(const std::string& path, const std::string& text) {
 }
 
 void report(const ReportCommand& command) {
+  check_output(command.output, command.results);
   const std::vector<ResultFile> files = read_all(command);
   const Summary summary = summarise(files, {command.against, {}});
   if (command.format == "csv")
     put_out(command.output, print_csv(summary));
+  else if (command.format == "cells")
+    put_out(command.output, print_cells_csv(summary));
   else if (command.format == "md")
     put_out(command.output, print_markdown(summary, command.title));
   else
@@ -89,29 +108,36 @@ void report(const ReportCommand& command) {
                    shorten(file.skipped.front(), 300).c_str());
 }
 
+// "part*.jsonl" names the files of times too; they are read with the results that they belong to.
+std::vector<std::string> without_times(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths)
+    if (std::none_of(paths.begin(), paths.end(),
+                     [&path](const std::string& other) { return timing_path(other) == path; }))
+      out.push_back(path);
+  return out;
+}
+
 // A partial merge may hold a line that was cut off; a whole one must not.
 void merge(const MergeCommand& command) {
-  if (std::find(command.shards.begin(), command.shards.end(), command.output) !=
-      command.shards.end())
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("'", command.output, "' is both a shard and the output"));
+  const std::vector<std::string> shards = without_times(command.shards);
+  check_output(command.output, shards);
+  if (command.output != "-") check_output(timing_path(command.output), shards);
   const bool strict = !command.allow_partial;
-  const ResultFile merged =
-      merge_results(read_results(command.shards, strict), command.allow_partial);
+  const ResultFile merged = merge_results(read_results(shards, strict), command.allow_partial);
   std::vector<std::string> times;
-  for (const std::string& shard : command.shards)
+  for (const std::string& shard : shards)
     if (exists(timing_path(shard))) times.push_back(timing_path(shard));
   // Times are an extra: they are merged when every shard has them.
-  const bool with_times = times.size() == command.shards.size();
+  const bool with_times = times.size() == shards.size();
   std::string merged_times;
   if (with_times)
-    merged_times =
-        print_results(merge_results(read_results(times, strict), command.allow_partial));
+    merged_times = print_results(merge_results(read_results(times, strict), command.allow_partial));
   put_out(command.output, print_results(merged));
   if (with_times && command.output != "-") write_file(timing_path(command.output), merged_times);
   if (!times.empty() && !with_times)
     std::fprintf(stderr, "precis: %zu of %zu shards have files of times: times are not merged\n",
-                 times.size(), command.shards.size());
+                 times.size(), shards.size());
 }
 
 }  // namespace
@@ -120,13 +146,16 @@ Command add_report(CLI::App& parent) {
   auto o = std::make_shared<ReportCommand>();
   auto m = std::make_shared<MergeCommand>();
   CLI::App* c = parent.add_subcommand(
-      "report", "Tables and an HTML page of what 'precis eval' found; see docs/EVALUATION_REPORT.md");
-  c->add_option("RESULTS", o->results,
-                "Result files; of a.jsonl the times in a.timing.jsonl are read too, if it is there");
+      "report",
+      "Tables and an HTML page of what 'precis eval' found; see docs/EVALUATION_REPORT.md");
+  c->add_option(
+      "RESULTS", o->results,
+      "Result files; of a.jsonl the times in a.timing.jsonl are read too, if it is there");
   c->add_option("-o,--output", o->output, "File to write (default: standard output)");
-  c->add_option("--format", o->format, "html, csv or md")
+  c->add_option("--format", o->format,
+                "html, md, csv (all figures), or cells (CSV of all heat maps)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"html", "csv", "md"}));
+      ->check(CLI::IsMember({"html", "md", "csv", "cells"}));
   c->add_option("--against", o->against,
                 "Baseline of differences: LABEL or LABEL@KEEP (default: full)")
       ->envname("PRECIS_ARG_AGAINST");

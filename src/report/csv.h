@@ -14,6 +14,11 @@ namespace precis {
 // '@', a tab or a carriage return gets a leading apostrophe, so that spreadsheets take it as text.
 std::string print_csv(const Summary& summary);
 
+// What the heat maps show, in the same form: a line for each bin of each layer and KV head of every
+// `kept` row, and for each layer and head of every passage's output error. Column `table` says
+// which: "kept" or "output_error".
+std::string print_cells_csv(const Summary& summary);
+
 // One field, quoted where needed.
 std::string csv_text(const std::string& text);
 

@@ -43,8 +43,8 @@ std::vector<ShownAnswer> paired_answers(const Summary& summary, const ScoreTable
   std::vector<std::size_t> variants;
   for (const SourcedRow& sourced : summary.rows) {
     const auto* row = std::get_if<ScoreRow>(sourced.row);
-    if (row == nullptr || sourced.source != table.source || row->key.suite != table.suite ||
-        row->key.query != table.query)
+    if (row == nullptr || !row->is_scored() || sourced.source != table.source ||
+        row->key.suite != table.suite || row->key.query != table.query)
       continue;
     std::size_t v = 0;
     while (!is_variant(table.variants[v], row->key)) ++v;
@@ -70,6 +70,12 @@ TableCell text_cell(std::string text) { return {std::move(text), {}, CellMark::k
 
 TableCell score_cell(double score) { return {fixed_text(100 * score, 1), score, CellMark::kNone}; }
 
+std::string sample_name(const RowKey& key) {
+  return shorten(concat(setting_text(key.suite, key.query), ", ", task_text(key.task, key.length),
+                        ", sample ", key.index, ", question ", key.question),
+                 200);
+}
+
 Table answer_table(std::span<const ShownAnswer> answers, const std::string& caption) {
   Table out;
   out.caption = caption;
@@ -88,11 +94,8 @@ Table answer_table(std::span<const ShownAnswer> answers, const std::string& capt
       references += (references.empty() ? "" : " | ") + shorten(reference, kLongestAnswer);
     }
     out.rows.push_back(
-        {text_cell(shorten(
-             concat(setting_text(key.suite, key.query), ", ", task_text(key.task, key.length),
-                    ", sample ", key.index, ", question ", key.question),
-             200)),
-         text_cell(shorten(shown.variant->name, 120)), score_cell(shown.row->score),
+        {text_cell(sample_name(key)), text_cell(shorten(shown.variant->name, 120)),
+         score_cell(shown.row->score),
          shown.other != nullptr ? score_cell(shown.other->score) : text_cell(""),
          text_cell(shorten(references, kLongestAnswer)),
          text_cell(shorten(shown.row->answer, kLongestAnswer)),
@@ -102,6 +105,49 @@ Table answer_table(std::span<const ShownAnswer> answers, const std::string& capt
 }
 
 }  // namespace
+
+HtmlSection unscored_section(const Summary& summary, PageState& page) {
+  HtmlSection out{"Answers without a score", {}};
+  if (summary.n_unscored == 0) return out;
+  // The answers to a question lie together, in the order of the files.
+  std::map<Place, std::vector<const SourcedRow*>> questions;
+  std::vector<const std::vector<const SourcedRow*>*> order;
+  for (const SourcedRow& sourced : summary.rows) {
+    const auto* row = std::get_if<ScoreRow>(sourced.row);
+    if (row == nullptr || row->is_scored()) continue;
+    auto& answers = questions[place_of(sourced.source, *row)];
+    if (answers.empty()) order.push_back(&answers);
+    answers.push_back(&sourced);
+  }
+  Table table;
+  table.caption = "Answers to questions without a known answer";
+  table.columns = {{"question", false, ""},
+                   {"method", false, ""},
+                   {"kept", true, "Bytes of the condensed cache, of those of the full one."},
+                   {"tokens", true, "Length of the answer."},
+                   {"answer", false, ""}};
+  for (const auto* answers : order) {
+    for (const SourcedRow* sourced : *answers) {
+      if (table.rows.size() == kMostAnswers) break;
+      const auto& row = std::get<ScoreRow>(*sourced->row);
+      const double kept = row.kv_bytes_full == 0 ? 0
+                                                 : static_cast<double>(row.kv_bytes) /
+                                                       static_cast<double>(row.kv_bytes_full);
+      table.rows.push_back(
+          {text_cell(section_title(summary, sourced->source, sample_name(row.key))),
+           text_cell(variant_name(row.key)),
+           {percent_text(kept), kept, CellMark::kNone},
+           {std::to_string(row.n_answer), static_cast<double>(row.n_answer), CellMark::kNone},
+           text_cell(shorten(row.answer, kLongestAnswer))});
+    }
+  }
+  out.body = concat("<p>These questions came without a known answer, so nothing is scored: ",
+                    table.rows.size(), " of ", summary.n_unscored,
+                    " answers, shortened, one question after the other.</p>\n"
+                    "<div class=\"answers\">\n") +
+             html_table(table, page) + "</div>\n";
+  return out;
+}
 
 HtmlSection answer_section(const Summary& summary, PageState& page) {
   HtmlSection out{"Single answers", {}};

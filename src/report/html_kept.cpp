@@ -176,14 +176,15 @@ std::string title_of(const KeptRow& row) {
                 k.index);
 }
 
-// The name that the tables use, where there is one.
+}  // namespace
+
 std::string variant_name(const RowKey& key) {
   const bool f16 = key.type_k == "f16" && key.type_v == "f16";
-  return shorten(key.label, 60) + (f16 ? "" : " (" + key.type_k + "/" + key.type_v + ")") + " @ " +
-         shorten(key.keep, 30);
+  const bool whole = key.method == "full" && key.keep == "100%";
+  return shorten(key.label, 60) +
+         (f16 ? "" : " (" + shorten(key.type_k, 20) + "/" + shorten(key.type_v, 20) + ")") +
+         (whole ? "" : " @ " + shorten(key.keep, 30));
 }
-
-}  // namespace
 
 HtmlSection kept_section(const Summary& summary, PageState& page) {
   HtmlSection out{"What was kept", {}};
@@ -226,10 +227,9 @@ HtmlSection kept_section(const Summary& summary, PageState& page) {
                : "<details><summary>" + html_text(title) + "</summary>\n" + body + "</details>\n";
   }
   if (n_shown < n_rows)
-    out.body +=
-        concat("<p class=\"note\">", n_shown, " of ", n_rows,
-               " pictures are drawn, so that the page stays small; the result files have the "
-               "rest.</p>\n");
+    out.body += concat("<p class=\"note\">", n_shown, " of ", n_rows,
+                       " pictures are drawn, so that the page stays small; "
+                       "<code>precis report --format cells</code> has all.</p>\n");
   return out;
 }
 

@@ -85,9 +85,10 @@ std::vector<HtmlSection> sections_of(const Summary& summary, const std::vector<R
   const auto add = [&](HtmlSection section) {
     if (!section.body.empty()) out.push_back(std::move(section));
   };
-  // The page's room is taken in this order: single answers are bounded, and long tables cannot crowd
-  // them out.
+  // The page's room is taken in this order: single answers are bounded, and long tables cannot
+  // crowd them out.
   HtmlSection answers = answer_section(summary, page);
+  HtmlSection unscored = unscored_section(summary, page);
   add(run_section(summary, files, page));
   for (const ScoreTable& table : summary.scores)
     if (out.size() < kMostSections) add(score_section(summary, table, page));
@@ -96,6 +97,7 @@ std::vector<HtmlSection> sections_of(const Summary& summary, const std::vector<R
   add(timing_section(summary, page));
   add(kept_section(summary, page));
   add(std::move(answers));
+  add(std::move(unscored));
   add({"How to read this", reading_help()});
   return out;
 }
@@ -125,6 +127,11 @@ std::string html_report(const Summary& summary, const std::vector<ResultFile>& f
     out +=
         concat("<p class=\"warning\">", n_skipped,
                " lines of the result files could not be read; see &quot;What was run&quot;.</p>\n");
+  if (page.n_left_out > 0)
+    out += concat("<p class=\"warning\">", page.n_left_out,
+                  " charts and pictures are left out, so that the page stays small; "
+                  "<code>--format csv</code> and <code>--format cells</code> have all numbers, and "
+                  "fewer files at a time leave room for them.</p>\n");
   for (std::size_t i = 0; i < sections.size(); ++i)
     out += concat("<section aria-labelledby=\"section", i + 1, "\">\n<h2 id=\"section", i + 1,
                   "\">", html_text(sections[i].title), "</h2>\n") +

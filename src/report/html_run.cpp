@@ -39,14 +39,13 @@ std::string quoted(const std::string& word) {
 
 // Settings do not repeat what has fields of its own.
 std::string command_of(const RunRow& run) {
-  std::string out = "precis eval " + quoted(run.suite) + " --model " + quoted(run.model) +
-                    concat(" --seed ", run.seed, " --threads ", run.threads);
+  std::string out = "precis eval " + quoted(run.suite) + " " + quoted("--model=" + run.model) +
+                    concat(" --seed=", run.seed, " --threads=", run.threads);
   for (const auto& [name, values] : run.settings) {
     if (name == "model" || name == "seed" || name == "threads" || name == "suite") continue;
-    if (values.empty()) out += " --" + name;
-    for (const std::string& value : values) out += " --" + name + " " + quoted(value);
+    for (const std::string& value : values) out += " " + quoted("--" + name + "=" + value);
   }
-  return out + " --output results.jsonl";
+  return out + " --output=results.jsonl";
 }
 
 std::string list_html(const std::vector<std::string>& items, std::size_t n_all) {
@@ -69,16 +68,17 @@ std::string source_html(const Source& source) {
 Table run_table(const Source& source) {
   Table out;
   out.caption = "Runs";
-  out.columns = {{"suite", false, ""},   {"Precis", false, ""},
-                 {"commit", false, ""},  {"threads", true, ""},
+  out.columns = {{"suite", false, ""},
+                 {"Precis", false, ""},
+                 {"commit", false, ""},
+                 {"threads", true, ""},
                  {"shards", true, "Of which the files may be a part."},
                  {"left out", true, "Tasks that could not be run."}};
   for (std::size_t i = 0; i < source.runs.size() && i < kMostListed; ++i) {
     const RunRow& run = *source.runs[i];
-    out.rows.push_back(
-        {text_cell(shorten(run.suite, 60)), text_cell(shorten(run.version, 30)),
-         text_cell(shorten(run.commit, 60)), count_cell(run.threads), count_cell(run.n_shards),
-         count_cell(run.left_out.size())});
+    out.rows.push_back({text_cell(shorten(run.suite, 60)), text_cell(shorten(run.version, 30)),
+                        text_cell(shorten(run.commit, 60)), count_cell(run.threads),
+                        count_cell(run.n_shards), count_cell(run.left_out.size())});
   }
   if (source.runs.size() > kMostListed)
     out.notes.push_back(concat("And ", source.runs.size() - kMostListed, " more runs."));
@@ -90,8 +90,8 @@ std::string settings_html(const RunRow& run) {
                     "</summary>\n<pre>" + html_text(shorten(command_of(run), 4000)) + "</pre>\n";
   std::string inputs;
   for (std::size_t i = 0; i < run.input_sha256.size() && i < kMostListed; ++i)
-    inputs += entry(shorten(run.input_sha256[i].first, 120),
-                    code_html(run.input_sha256[i].second, 80));
+    inputs +=
+        entry(shorten(run.input_sha256[i].first, 120), code_html(run.input_sha256[i].second, 80));
   if (!inputs.empty()) out += "<p>Inputs with their sha256:</p>\n<dl>\n" + inputs + "</dl>\n";
   return out + "</details>\n";
 }

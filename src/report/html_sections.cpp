@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/fields.h"
 #include "report/number_text.h"
 #include "report/report_tables.h"
 #include "report/svg_chart.h"
@@ -94,7 +95,7 @@ std::string needle_maps(const ScoreTable& table, PageState& page) {
   shape.scale = 100;
   for (auto& [depth, place] : depths) {
     place = shape.rows.size();
-    shape.rows.push_back(short_text(depth) + " %");
+    shape.rows.push_back(print_number(depth) + " %");
   }
   for (auto& [length, place] : lengths) {
     place = shape.columns.size();
@@ -153,11 +154,11 @@ std::string timing_bars(const TimingTable& table, PageState& page) {
   return out;
 }
 
-
 std::string average_title(const ScoreTable& table) {
   std::set<std::string> tasks;
   for (const ScoreLine& line : table.tasks) tasks.insert(line.task);
-  std::string out = concat("Average score over ", tasks.size(), tasks.size() == 1 ? " task" : " tasks");
+  std::string out =
+      concat("Average score over ", tasks.size(), tasks.size() == 1 ? " task" : " tasks");
   if (table.averages.size() > 2) out += concat(" at ", table.averages.size() - 1, " lengths");
   return out;
 }
@@ -213,8 +214,11 @@ HtmlSection score_section(const Summary& summary, const ScoreTable& table, PageS
 
 HtmlSection fidelity_section(const Summary& summary, const FidelityTable& table, PageState& page) {
   HtmlSection out;
-  out.title = section_title(summary, table.source,
-                            "Fidelity: " + shorten(setting_text(table.suite, table.query), 120));
+  out.title =
+      section_title(summary, table.source,
+                    table.suite == "fidelity"
+                        ? "Fidelity to the full cache"
+                        : "Fidelity: " + shorten(setting_text(table.suite, table.query), 120));
   out.body =
       "<p>A prefix is condensed, then the true continuation is read token by token beside the full "
       "cache. KL is the divergence of the next token's distribution from the full cache's; 0 is "

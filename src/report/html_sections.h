@@ -26,6 +26,11 @@ HtmlSection kept_section(const Summary& summary, PageState& page);
 // At most 200 answers, the worst losses against the baseline first; empty if there are none.
 HtmlSection answer_section(const Summary& summary, PageState& page);
 
+// Answers to questions without a known answer, at most 200; empty if there are none.
+HtmlSection unscored_section(const Summary& summary, PageState& page);
+
+// "selkv @ 25%", for single rows.
+std::string variant_name(const RowKey& key);
 // "ruler, question unknown while condensing", with the model where there are several.
 std::string section_title(const Summary& summary, std::size_t source, const std::string& text);
 

@@ -76,20 +76,26 @@ int heat_level(double value, double low, double high) {
 }
 
 std::string html_table(const Table& table, PageState& page) {
-  const std::size_t n_columns = std::max<std::size_t>(1, table.columns.size());
-  const std::size_t n_rows = std::min(table.rows.size(), page.table_cells_left / n_columns);
-  page.table_cells_left -= n_rows * n_columns;
   const std::string id = page.next_id();
   std::string out = "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-labelledby=\"" + id +
                     "\">\n<table class=\"sortable\"><caption id=\"" + id + "\">" +
                     html_text(shorten(table.caption, kLongestCell)) + "</caption>\n<thead><tr>";
   for (const TableColumn& column : table.columns) {
     out += column.is_number ? "<th scope=\"col\" class=\"n\"" : "<th scope=\"col\"";
-    if (!column.meaning.empty()) out += " title=\"" + html_text(shorten(column.meaning, kLongestTitle)) + "\"";
+    if (!column.meaning.empty())
+      out += " title=\"" + html_text(shorten(column.meaning, kLongestTitle)) + "\"";
     out += ">" + html_text(shorten(column.title, kLongestTitle)) + "</th>";
   }
   out += "</tr></thead>\n<tbody>\n";
-  for (std::size_t r = 0; r < n_rows; ++r) add_row(table, table.rows[r], out);
+  std::size_t n_rows = 0;
+  for (; n_rows < table.rows.size(); ++n_rows) {
+    const std::size_t n_bytes = out.size();
+    add_row(table, table.rows[n_rows], out);
+    if (out.size() <= page.table_bytes_left) continue;
+    out.resize(n_bytes);
+    break;
+  }
+  page.table_bytes_left -= std::min(out.size(), page.table_bytes_left);
   out += "</tbody></table></div>\n";
   if (n_rows < table.rows.size())
     out += concat("<p class=\"note\">The first ", n_rows, " of ", table.rows.size(),

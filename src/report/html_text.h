@@ -12,9 +12,11 @@ namespace precis {
 // What a page may still hold, so that it stays small whatever the files hold, and its ids.
 struct PageState {
   std::size_t n_ids = 0;
-  std::size_t table_cells_left = 45000;     // some 70 bytes each
+  std::size_t table_bytes_left = 3000000;
+  std::size_t drawing_bytes_left = 1700000;
   std::size_t picture_cells_left = 120000;  // at most some 14 bytes each
   std::size_t charts_left = 120;
+  std::size_t n_left_out = 0;  // charts and pictures that there was no room for
 
   std::string next_id() { return "i" + std::to_string(++n_ids); }
 };

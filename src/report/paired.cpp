@@ -48,6 +48,18 @@ void count_signs(std::span<const Unit> differences, Comparison& to) {
   }
 }
 
+bool all_score(const std::vector<Unit>& units, double score) {
+  return std::all_of(units.begin(), units.end(), [score](const Unit& u) {
+    return u.sum == score * static_cast<double>(u.count);
+  });
+}
+
+// What n samples that all score 0, or all 1, leave open.
+Interval unanimous_interval(double score, std::size_t n, double level) {
+  const double bound = std::pow((1 - level) / 2, 1 / static_cast<double>(n));
+  return score == 1 ? Interval{bound, 1} : Interval{0, 1 - bound};
+}
+
 void decide(Comparison& c) {
   const auto& interval = c.difference.interval;
   const bool holds_zero = !interval || (interval->low <= kRounding && interval->high >= -kRounding);
@@ -114,16 +126,9 @@ Estimate mean_of(const Resampled& resampled, const Bootstrap& bootstrap) {
 
 Estimate score_of(const Resampled& resampled, const Bootstrap& bootstrap) {
   Estimate out = mean_of(resampled, bootstrap);
-  const auto all = [&](double score) {
-    return !resampled.units.empty() &&
-           std::all_of(resampled.units.begin(), resampled.units.end(), [score](const Unit& u) {
-             return u.sum == score * static_cast<double>(u.count);
-           });
-  };
-  const double bound = std::pow((1 - bootstrap.level) / 2,
-                                1 / static_cast<double>(std::max<std::size_t>(1, out.n_units)));
-  if (all(1)) out.interval = Interval{bound, 1};
-  if (all(0)) out.interval = Interval{0, 1 - bound};
+  for (const double score : {0.0, 1.0})
+    if (out.n_units > 0 && all_score(resampled.units, score))
+      out.interval = unanimous_interval(score, out.n_units, bootstrap.level);
   return out;
 }
 
@@ -148,6 +153,9 @@ void MacroAverage::add(const Resampled& task) {
   sum_ += plain_mean(task.units);
   counts_.difference.n_units += task.units.size();
   count_signs(task.units, counts_);
+  fewest_units_ = n_tasks_ == 1 ? task.units.size() : std::min(fewest_units_, task.units.size());
+  all_zero_ = all_zero_ && all_score(task.units, 0);
+  all_one_ = all_one_ && all_score(task.units, 1);
   if (task.means.empty()) has_interval_ = false;
   if (!has_interval_) return;
   resampled_sums_.resize(task.means.size());
@@ -162,6 +170,16 @@ Estimate MacroAverage::mean(const Bootstrap& bootstrap) const {
   if (!has_interval_) return out;
   const auto sums = percentile_interval(resampled_sums_, bootstrap.level);
   out.interval = Interval{sums->low / n, sums->high / n};
+  return out;
+}
+
+// Of tasks with means p, all of n samples each score 1 with a probability of at most mean(p)^(k n):
+// the geometric mean is not above the arithmetic one. Samples that larger tasks have more of are
+// left out of the count.
+Estimate MacroAverage::score(const Bootstrap& bootstrap) const {
+  Estimate out = mean(bootstrap);
+  if (all_zero_ || all_one_)
+    out.interval = unanimous_interval(all_one_ ? 1 : 0, n_tasks_ * fewest_units_, bootstrap.level);
   return out;
 }
 

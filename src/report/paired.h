@@ -85,6 +85,9 @@ class MacroAverage {
   std::size_t n_tasks() const { return n_tasks_; }
   // REQUIRES: at least one task.
   Estimate mean(const Bootstrap& bootstrap) const;
+  // The same for scores in [0, 1]. Where all samples score 0, or all 1, the interval is that of
+  // score_of() for as many tasks of as many samples as the smallest has.
+  Estimate score(const Bootstrap& bootstrap) const;
   // When what was added are differences.
   Comparison judge(const Bootstrap& bootstrap) const;
 
@@ -93,6 +96,9 @@ class MacroAverage {
   double sum_ = 0;
   std::vector<double> resampled_sums_;
   bool has_interval_ = true;
+  std::size_t fewest_units_ = 0;
+  bool all_zero_ = true;
+  bool all_one_ = true;
   Comparison counts_;
 };
 

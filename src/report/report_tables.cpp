@@ -171,7 +171,8 @@ std::string query_text(const std::string& query) {
 }
 
 std::string setting_text(const std::string& suite, const std::string& query) {
-  return query.empty() ? suite : suite + ", " + query_text(query);
+  // A continuation has no question.
+  return query.empty() || suite == "fidelity" ? suite : suite + ", " + query_text(query);
 }
 
 std::string task_text(const std::string& task, std::size_t length) {

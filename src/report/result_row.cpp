@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostCells = std::size_t{1} << 24;
 constexpr std::size_t kMostFields = 10000;
 constexpr std::size_t kMostDepth = 32;
+constexpr std::size_t kMostTokens = std::size_t{1} << 36;
 // Sums of such numbers are still finite.
 constexpr double kLargest = 1e100;
 constexpr std::uint64_t kLargestInt = 1000000;
@@ -264,6 +265,9 @@ void check_cells(const KeptRow& r) {
   if (r.n_layers * r.n_heads > kMostCells || r.n_layers * r.n_heads * r.n_bins > kMostCells)
     refuse(concat(r.n_layers, " layers of ", r.n_heads, " heads and ", r.n_bins,
                   " bins are more than ", kMostCells, " cells"));
+  // Positions of bins are computed as bin * n_tokens.
+  if (r.n_tokens > kMostTokens)
+    refuse(concat("field 'n_tokens' is ", r.n_tokens, ", at most ", kMostTokens, " are read"));
   const std::size_t n = r.n_layers * r.n_heads * r.n_bins;
   check_size("kept", r.kept.size(), n, false);
   check_size("merged", r.merged.size(), n, true);

@@ -1,7 +1,7 @@
 // One line of a result file. A result file is JSON Lines: first a `run` line that says what was
 // run, then rows in an order that follows from it alone, without times, so that a run that was
 // killed and resumed, or one on another day, gives the same bytes. Times go to a second file of
-// the same form. docs/EVALUATION.md explains the fields.
+// the same form. docs/RESULTS_FORMAT.md explains the fields.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +84,9 @@ struct ScoreRow {
   std::size_t n_entries = 0;  // over layers and KV heads
   std::string prompt_sha256;  // of all prompt tokens, little-endian int32
   std::string answer;
-  std::vector<std::string> references;
+  std::vector<std::string> references;  // empty: a question without a known answer, no score
+
+  bool is_scored() const { return !references.empty(); }
 };
 
 // One passage: prefix condensed, then the true continuation read token by token beside the full

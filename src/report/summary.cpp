@@ -206,6 +206,17 @@ void note_differences(Summary& to) {
                               "no part in comparisons."));
 }
 
+void note_unscored(Summary& to) {
+  for (const SourcedRow& sourced : to.rows) {
+    const auto* row = std::get_if<ScoreRow>(sourced.row);
+    if (row != nullptr && !row->is_scored()) ++to.n_unscored;
+  }
+  if (to.n_unscored > 0)
+    to.notes.push_back(concat(to.n_unscored,
+                              " answers are to questions without a known answer: they have no "
+                              "score and count in no average."));
+}
+
 // The label may hold '@' itself: the last one separates.
 detail::Against parse_against(const std::string& text) {
   const std::size_t at = text.rfind('@');
@@ -240,6 +251,7 @@ Summary summarise(const std::vector<ResultFile>& files, const SummaryOptions& op
   out.fidelity = detail::fidelity_tables(out.rows, against, options.bootstrap);
   out.timing = detail::timing_tables(out.rows);
   note_differences(out);
+  note_unscored(out);
   return out;
 }
 

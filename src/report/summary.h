@@ -148,6 +148,7 @@ struct Summary {
   std::vector<ScoreTable> scores;
   std::vector<FidelityTable> fidelity;
   std::vector<TimingTable> timing;
+  std::size_t n_unscored = 0;      // answers without references: in no table of scores
   std::string against;             // as asked for
   std::vector<std::string> notes;  // what a reader must know: missing shards, different versions
 };

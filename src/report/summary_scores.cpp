@@ -269,7 +269,7 @@ class TableBuilder {
            {&cell.exact, &cell.ended, &cell.answer_tokens, &cell.kv_bytes, &cell.kv_bytes_full,
             &cell.n_entries, &cell.kept_share, &cell.truncated_samples, &cell.truncated_tokens})
         *mean /= n;
-      cell.score = sums.scores.mean(bootstrap_);
+      cell.score = sums.scores.score(bootstrap_);
       if (sums.differences.n_tasks() > 0) {
         cell.against = sums.differences.judge(bootstrap_);
         cell.longer_answers = sums.longer / static_cast<double>(sums.differences.n_tasks());
@@ -289,8 +289,14 @@ class TableBuilder {
 
 std::vector<ScoreTable> score_tables(const std::vector<SourcedRow>& rows, const Against& against,
                                      const Bootstrap& bootstrap) {
+  // What nobody can judge is no zero.
+  std::vector<SourcedRow> scored;
+  for (const SourcedRow& sourced : rows) {
+    const auto* row = std::get_if<ScoreRow>(sourced.row);
+    if (row != nullptr && row->is_scored()) scored.push_back(sourced);
+  }
   std::vector<ScoreTable> out;
-  for (TableRows<ScoreRow>& table : split_rows<ScoreRow>(rows))
+  for (TableRows<ScoreRow>& table : split_rows<ScoreRow>(scored))
     out.push_back(TableBuilder(std::move(table), against, bootstrap).build());
   return out;
 }

@@ -288,14 +288,22 @@ class LinePlot {
 std::string svg_line_chart(const LineChart& chart, PageState& page) {
   const bool empty = std::all_of(chart.series.begin(), chart.series.end(),
                                  [](const ChartSeries& s) { return s.points.empty(); });
-  if (empty || page.charts_left == 0) return {};
+  if (empty) return {};
+  if (page.charts_left == 0) {
+    ++page.n_left_out;
+    return {};
+  }
   --page.charts_left;
   return html_figure(LinePlot(chart).draw(), page);
 }
 
 std::string svg_bar_chart(const std::string& title, const std::string& unit,
                           const std::vector<Bar>& bars, PageState& page) {
-  if (bars.empty() || page.charts_left == 0) return {};
+  if (bars.empty()) return {};
+  if (page.charts_left == 0) {
+    ++page.n_left_out;
+    return {};
+  }
   --page.charts_left;
   constexpr double kBar = 18;
   constexpr double kGap = 8;
@@ -319,7 +327,8 @@ std::string svg_bar_chart(const std::string& title, const std::string& unit,
     out.drawing += "<rect class=\"" + std::string(bar.is_reference ? "fill ref" : "fill s0") +
                    "\" x=\"" + coordinate(kNames) + "\" y=\"" + coordinate(top) + "\" width=\"" +
                    coordinate(std::max(1.0, length)) + "\" height=\"" + coordinate(kBar) +
-                   "\"><title>" + html_text(shorten(bar.name, 120) + ": " + bar.text) + "</title></rect>\n";
+                   "\"><title>" + html_text(shorten(bar.name, 120) + ": " + bar.text) +
+                   "</title></rect>\n";
     out.drawing += svg_text(kNames + length + 7, top + 13.5, "start", bar.text);
     if (i < 12) out.description += shorten(bar.name, 60) + ": " + bar.text + ". ";
     out.numbers.rows.push_back(

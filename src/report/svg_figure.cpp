@@ -24,6 +24,11 @@ std::string svg_text(double x, double y, const char* anchor, const std::string& 
 }
 
 std::string html_figure(const Figure& figure, PageState& page) {
+  if (figure.drawing.size() > page.drawing_bytes_left) {
+    ++page.n_left_out;
+    return {};
+  }
+  page.drawing_bytes_left -= figure.drawing.size();
   const std::string id = page.next_id();
   const std::string title = shorten(figure.title, kLongestTitle);
   const std::string width = coordinate(figure.width);
@@ -34,7 +39,8 @@ std::string html_figure(const Figure& figure, PageState& page) {
   out += "<svg role=\"img\" aria-labelledby=\"" + id + "t " + id + "d\" viewBox=\"0 0 " + width +
          " " + height + "\" width=\"" + width + "\" height=\"" + height + "\">\n";
   out += "<title id=\"" + id + "t\">" + html_text(title) + "</title>\n";
-  out += "<desc id=\"" + id + "d\">" + html_text(shorten(figure.description, kLongestDescription)) + "</desc>\n";
+  out += "<desc id=\"" + id + "d\">" + html_text(shorten(figure.description, kLongestDescription)) +
+         "</desc>\n";
   out += figure.drawing + "</svg>\n</div>\n" + figure.below;
   out += html_details("Numbers", figure.numbers, page);
   return out + "</figure>\n";

@@ -245,7 +245,11 @@ class TextPlot {
 std::string svg_number_map(const NumberMap& map, PageState& page) {
   const std::size_t n = map.rows.size() * map.columns.size();
   // Cells of their own elements are some 40 times as long as those of text maps.
-  if (n == 0 || page.charts_left == 0 || page.picture_cells_left < 40 * n) return {};
+  if (n == 0) return {};
+  if (page.charts_left == 0 || page.picture_cells_left < 40 * n) {
+    ++page.n_left_out;
+    return {};
+  }
   page.picture_cells_left -= 40 * n;
   --page.charts_left;
   return html_figure(NumberPlot(map).draw(), page);
@@ -261,7 +265,11 @@ std::vector<double> bin_means(const TextMap& map) {
 }
 
 std::string svg_text_map(const TextMap& map, PageState& page) {
-  if (map.cells.empty() || map.cells.size() > page.picture_cells_left) return {};
+  if (map.cells.empty()) return {};
+  if (map.cells.size() > page.picture_cells_left) {
+    ++page.n_left_out;
+    return {};
+  }
   page.picture_cells_left -= map.cells.size();
   return html_figure(TextPlot(map).draw(), page);
 }

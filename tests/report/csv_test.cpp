@@ -78,6 +78,34 @@ TEST(Csv, EveryLineHasEveryColumn) {
   EXPECT_EQ(lines[5][column("score")], "");
 }
 
+TEST(Csv, CellsOfHeatMaps) {
+  ResultFile file;
+  file.run = test::some_run();
+  KeptRow plain = test::some_kept();
+  plain.key.index = 9;
+  plain.key.label = "a,b";
+  plain.merged.clear();
+  plain.bias.clear();
+  plain.residual.clear();
+  file.rows = {test::some_kept(), test::some_fidelity(), plain, test::some_score()};
+  const std::vector<ResultFile> files = {file};
+  const auto lines = read_csv(print_cells_csv(summarise(files)));
+  ASSERT_EQ(lines.size(), 1u + 6 + 4 + 6);
+  for (const auto& line : lines) EXPECT_EQ(line.size(), lines[0].size());
+  const auto tail = [&lines](std::size_t i) {
+    return std::vector<std::string>(lines[i].begin() + 14, lines[i].end());
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(tail(0), (Texts{"layer", "head", "bin", "first_token", "end_token", "kept", "merged",
+                            "bias", "residual", "output_error"}));
+  EXPECT_EQ(tail(2), (Texts{"0", "0", "1", "1333", "2666", "0.25", "3.5", "0.7", "0.25", ""}));
+  EXPECT_EQ(tail(6), (Texts{"1", "0", "2", "2666", "4000", "0.125", "12", "-1", "0", ""}));
+  EXPECT_EQ(lines[7][0], "output_error");
+  EXPECT_EQ(tail(8), (Texts{"0", "1", "", "", "", "", "", "", "", "0.2"}));
+  EXPECT_EQ(lines[11][9], "a,b");
+  EXPECT_EQ(tail(11), (Texts{"0", "0", "0", "0", "1333", "1", "", "", "", ""}));
+}
+
 TEST(NumberText, IsTheSameEverywhere) {
   EXPECT_EQ(fixed_text(-0.04, 1), "0.0");
   EXPECT_EQ(fixed_text(12.345, 1), "12.3");
@@ -102,8 +130,14 @@ TEST(NumberText, IsTheSameEverywhere) {
 TEST(NumberText, TextsAreCutBetweenCharacters) {
   EXPECT_EQ(shorten("short", 10), "short");
   EXPECT_EQ(shorten("abcdef", 3), "abc...");
-  EXPECT_EQ(shorten("a\xE5\x9B\x9B" "b", 3), "a...");  // three bytes of a character of three begin at 1
-  EXPECT_EQ(shorten("a\xE5\x9B\x9B" "b", 4), "a\xE5\x9B\x9B...");
+  EXPECT_EQ(shorten("a\xE5\x9B\x9B"
+                    "b",
+                    3),
+            "a...");  // three bytes of a character of three begin at 1
+  EXPECT_EQ(shorten("a\xE5\x9B\x9B"
+                    "b",
+                    4),
+            "a\xE5\x9B\x9B...");
   EXPECT_EQ(shorten("a\nb\x1b[31m", 20), "a b [31m");
 }
 

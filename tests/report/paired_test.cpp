@@ -182,6 +182,22 @@ TEST(MacroAverage, TasksCountAlikeWhateverTheirSize) {
   EXPECT_DOUBLE_EQ(average.mean({}).interval->high, 0.75);
 }
 
+TEST(MacroAverage, AllRightIsNotCertainlyAlwaysRight) {
+  MacroAverage one;
+  one.add(resample(units({1, 1, 1, 1, 1}), {}, "a"));
+  EXPECT_NEAR(one.score({}).interval->low, 0.4782, 1e-4);  // as of the task alone
+  EXPECT_EQ(one.mean({}).interval->low, 1);
+  one.add(resample(units(std::vector<double>(40, 1.0)), {}, "b"));
+  EXPECT_NEAR(one.score({}).interval->low, std::pow(0.025, 0.1), 1e-12);  // twice the five
+  one.add(resample(units({0, 1}), {}, "c"));
+  EXPECT_EQ(one.score({}).interval->low, one.mean({}).interval->low);
+  MacroAverage none;
+  none.add(resample(units({0}), {}, "a"));
+  EXPECT_NEAR(none.score({}).interval->high, 0.975, 1e-12);
+  none.add(resample(units({1}), {}, "b"));
+  EXPECT_FALSE(none.score({}).interval);
+}
+
 // Independent tasks: the variance of the average is the sum of the variances / k^2.
 TEST(MacroAverage, VariancesAdd) {
   MacroAverage average;

@@ -220,6 +220,8 @@ TEST(ResultRow, SizesMustAgree) {
     change(row);
     return refusal(print_row(row));
   };
+  EXPECT_EQ(with([](KeptRow& r) { r.n_tokens = (std::size_t{1} << 36) + 1; }),
+            "field 'n_tokens' is 68719476737, at most 68719476736 are read");
   EXPECT_EQ(with([](KeptRow& r) { r.kept.pop_back(); }),
             "field 'kept' has 5 items, its sizes ask for 6");
   EXPECT_EQ(with([](KeptRow& r) { r.merged.push_back(0); }),

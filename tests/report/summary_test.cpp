@@ -217,6 +217,32 @@ TEST(Summary, UnknownBaselinesAreRefused) {
   EXPECT_TRUE(has(refusal(files, "@"), "'@'"));
 }
 
+TEST(Summary, AnswersWithoutReferencesAreNotScored) {
+  std::vector<ResultRow> rows = two_methods(4, 0);
+  for (const char* label : {"full", "selkv"}) {
+    ScoreRow row = row_of({label, std::string(label) == "full" ? "100%" : "25%", "a", 0, 0});
+    row.key.question = 1;
+    row.references.clear();
+    row.metric = "contain_any";
+    rows.push_back(row);
+  }
+  const std::vector<ResultFile> files = {file_of(rows)};
+  const Summary s = summarise(files);
+  EXPECT_EQ(s.n_unscored, 2u);
+  ASSERT_EQ(s.scores.size(), 1u);
+  ASSERT_EQ(s.scores[0].tasks.size(), 1u);
+  for (const auto& cell : s.scores[0].tasks[0].cells) {
+    EXPECT_EQ(cell->score.value, 1);
+    EXPECT_EQ(cell->n_answers, 4u);
+  }
+  ASSERT_EQ(s.notes.size(), 1u);
+  EXPECT_TRUE(has(s.notes[0], "2 answers are to questions without a known answer"));
+  EXPECT_EQ(s.timing.size(), 1u);
+  // Nothing but such answers: no table of scores.
+  const std::vector<ResultFile> none = {file_of({rows[8], rows[9]})};
+  EXPECT_TRUE(summarise(none).scores.empty());
+}
+
 TEST(Summary, TooManyVariantsAreRefused) {
   std::vector<ResultRow> rows;
   for (int i = 0; i < 501; ++i) rows.push_back(row_of({"m" + std::to_string(i), "25%", "a", 0, 1}));
