@@ -25,7 +25,9 @@ std::vector<ChartSeries> series_of(const std::vector<Variant>& variants, const L
   std::vector<ChartSeries> out;
   for (std::size_t v = 0; v < variants.size(); ++v) {
     if (!line.cells[v]) continue;
-    const bool is_reference = variants[v].is_full();
+    // In other row types the full cache is one of the things to compare.
+    const bool is_reference =
+        variants[v].is_full() && variants[v].type_k == "f16" && variants[v].type_v == "f16";
     auto found = std::find_if(out.begin(), out.end(), [&](const ChartSeries& series) {
       return series.name == variants[v].line && series.is_reference == is_reference;
     });

@@ -236,7 +236,9 @@ Table detail_table(const ScoreTable& table) {
 
 Table fidelity_table(const FidelityTable& table) {
   Table out;
-  out.caption = setting_text(table.suite, table.query) + ": fidelity to the full cache";
+  out.caption = table.suite == "fidelity"
+                    ? "Fidelity to the full cache"
+                    : setting_text(table.suite, table.query) + ": fidelity to the full cache";
   out.columns = {
       {"text", false, ""},
       {"method", false, ""},

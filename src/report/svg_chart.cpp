@@ -41,7 +41,8 @@ std::vector<Style> styles_of(const LineChart& chart) {
       out.push_back({"ref", kReferenceMarker});
       continue;
     }
-    out.push_back({concat("s", n % kStyles), kMarkers[n % kStyles]});
+    // The ninth has the first one's colour, but not its shape.
+    out.push_back({concat("s", n % kStyles), kMarkers[(n + n / kStyles) % kStyles]});
     ++n;
   }
   return out;

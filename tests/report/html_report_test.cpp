@@ -260,15 +260,19 @@ TEST(Charts, SeriesDifferInMoreThanColour) {
   LineChart chart;
   chart.title = "t";
   chart.y_title = "y";
-  for (int i = 0; i < 8; ++i)
+  for (int i = 0; i < 20; ++i)
     chart.series.push_back({"s" + std::to_string(i), false, {{0.1, {0.5, {}, 3}, "p"}}});
   PageState page;
   const std::string svg = svg_line_chart(chart, page);
   std::set<std::string> shapes;
-  const std::regex mark("class=\"mark s\\d\"[^>]* d=\"([^\"]+)\"");
-  for (std::sregex_iterator at(svg.begin(), svg.end(), mark), end; at != end; ++at)
-    shapes.insert((*at)[1]);
+  std::set<std::string> looks;
+  const std::regex mark("class=\"mark (s\\d)\"[^>]* d=\"([^\"]+)\"");
+  for (std::sregex_iterator at(svg.begin(), svg.end(), mark), end; at != end; ++at) {
+    shapes.insert((*at)[2]);
+    looks.insert((*at)[1].str() + (*at)[2].str());
+  }
   EXPECT_EQ(shapes.size(), 8u);
+  EXPECT_EQ(looks.size(), 20u);
   std::set<std::string> dashes;
   const std::string style = report_style();
   const std::regex dash("\\.line\\.s\\d \\{ stroke-dasharray: ([^;]+);");
