@@ -95,7 +95,7 @@ figcaption { font-weight: 600; color: var(--ink); margin-bottom: 4px; overflow-w
 .many { display: flex; flex-wrap: wrap; gap: 8px 28px; }
 .many > figure { max-width: 100%; min-width: 0; }
 figure svg { display: block; height: auto; max-width: max(100%, 560px); }
-figure.small svg { max-width: none; }
+figure.small svg { max-width: max(100%, 300px); }
 .shaded { line-height: 1.9; max-width: 100ch; font-size: 0.92rem; }
 .shaded span { padding: 2px 3px; border-radius: 3px; white-space: pre-wrap; overflow-wrap: anywhere; }
 footer { margin-top: 48px; padding-bottom: 32px; color: var(--muted); font-size: 0.92rem; }
@@ -139,14 +139,16 @@ svg .muted { fill: var(--muted); }
 )css";
 
 constexpr const char* kPrint = R"css(
+@page { size: landscape; margin: 12mm; }
 @media print {
   .skip, #theme, nav { display: none; }
   body { font-size: 10.5pt; }
   header, main, footer { max-width: none; padding: 0; }
   .scroll { overflow: visible; }
   table { font-size: 8.5pt; }
-  td, tbody th { min-width: 0; }
-  th, td { padding: 2px 5px; white-space: normal; }
+  td, td:not(.n), .answers td, .answers td.n, tbody th { min-width: 0; }
+  th, td { padding: 2px 4px; }
+  td, th, .n { white-space: normal; }
   tbody th { position: static; max-width: none; }
   figure svg { max-width: 100%; height: auto; }
   figure, tr { break-inside: avoid; }

@@ -209,6 +209,10 @@ class ReportInBrowser(unittest.TestCase):
             if opened:
                 self.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
             self.assertLessEqual(self.page.evaluate("document.documentElement.scrollWidth"), 360)
+        # Small charts are seen whole.
+        self.assertEqual(self.page.evaluate("Array.from(document.querySelectorAll('figure.small svg')).filter(s => "
+                                            "s.viewBox.baseVal.width <= 400 && s.getBoundingClientRect().right > 360)"
+                                            ".length"), 0)
         self.page.evaluate("scrollTo(0, 0)")
         self.picture("narrow")
 
@@ -242,6 +246,13 @@ class ReportInBrowser(unittest.TestCase):
         self.page.prefer("dark", "print")
         self.assertEqual(self.page.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(255, 255, 255)")
         self.assertEqual(self.page.evaluate("getComputedStyle(document.querySelector('nav')).display"), "none")
+        # A sheet of A4 across, 297 mm less its margins: nothing is cut off.
+        self.page.resize(1031, 700)
+        wide = self.page.evaluate("""
+          Array.from(document.querySelectorAll('table, svg')).filter(function (e) {
+            return e.getBoundingClientRect().width && e.getBoundingClientRect().right > 1032;
+          }).map(e => (e.caption || e.querySelector('title')).textContent)""")
+        self.assertEqual(wide, [])
         self.page.prefer("dark")
         if PICTURES:
             self.page.pdf(os.path.join(PICTURES, "paper.pdf"))
