@@ -12,7 +12,7 @@ say() { echo "setup: $*" >&2; }
 
 declare -A packages=(
   [build]="g++ make cmake ninja-build pkg-config libhwy-dev libcli11-dev python3 python3-pip"
-  [test]="libgtest-dev python3-numpy clang-format-14"
+  [test]="libgtest-dev python3-numpy clang-format-14 chromium parallel"
   [bench]="libbenchmark-dev"
   [tidy]="clang-tidy-14"
 )

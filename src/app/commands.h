@@ -14,5 +14,6 @@ Command add_methods(CLI::App& parent);
 Command add_inspect(CLI::App& parent);
 Command add_bench(CLI::App& parent);
 Command add_eval(CLI::App& parent);
+Command add_report(CLI::App& parent);
 
 }  // namespace precis::app

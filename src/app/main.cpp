@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
       "stderr.");
   std::vector<std::pair<CLI::App*, precis::app::Command>> commands;
   for (const auto add : {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect,
-                         precis::app::add_bench, precis::app::add_eval}) {
+                         precis::app::add_bench, precis::app::add_eval,
+                         precis::app::add_report}) {
     precis::app::Command command = add(app);
     CLI::App* parser = app.get_subcommands({}).back();
     if (parser->get_name() != active_command(argc, argv)) ignore_environment(*parser);
@@ -78,7 +79,8 @@ int main(int argc, char** argv) {
     if (app.get_subcommands().empty())
       throw precis::Error(
           precis::ErrorCode::kInvalidArgument,
-          "a command is needed: run, methods, inspect, bench or eval; 'precis --help' tells more");
+          "a command is needed: run, methods, inspect, bench, eval or report; 'precis --help' "
+          "tells more");
     for (const auto& [parser, command] : commands)
       if (parser->parsed()) command();
     check_output();

@@ -91,7 +91,7 @@ double rounded(double x) { return std::round(x * 1e6) / 1e6; }
 
 }  // namespace
 
-double quantile_of(std::vector<double> values, double share) {
+double nearest_rank(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
   const std::size_t i = std::clamp<std::size_t>(rank, 1, values.size()) - 1;
@@ -121,7 +121,7 @@ EvalRows run_fidelity(const std::shared_ptr<const Engine>& engine, const Passage
     const double n = std::max<double>(1, static_cast<double>(reader.kl.size()));
     row.mean_kl = mean_of(reader.kl);
     row.median_kl = median_of(reader.kl);
-    row.p99_kl = quantile_of(reader.kl, 0.99);
+    row.p99_kl = nearest_rank(reader.kl, 0.99);
     row.same_top = static_cast<double>(reader.n_same) / n;
     row.log_likelihood = reader.log_likelihood / n;
     row.log_likelihood_full = log_likelihood_full / n;

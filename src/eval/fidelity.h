@@ -25,6 +25,6 @@ EvalRows run_fidelity(const std::shared_ptr<const Engine>& engine, const Passage
                       const EvalOptions& options);
 
 // The value below which a share of all values lies (nearest rank); 0 for no values.
-double quantile_of(std::vector<double> values, double share);
+double nearest_rank(std::vector<double> values, double share);
 
 }  // namespace precis

@@ -10,7 +10,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What one line may hold, so that no line costs more than its length promises: objects keep the
+// order of their fields and are searched one by one.
 constexpr std::size_t kMostCells = std::size_t{1} << 24;
+constexpr std::size_t kMostFields = 10000;
+constexpr std::size_t kMostDepth = 32;
+constexpr std::size_t kMostTokens = std::size_t{1} << 36;
+// Sums of such numbers are still finite.
+constexpr double kLargest = 1e100;
+constexpr std::uint64_t kLargestInt = 1000000;
+constexpr int kFormatNow = 1;
+// Rounding in a metric.
+constexpr double kSlack = 1e-9;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kFormat, what); }
 
@@ -58,7 +69,8 @@ class Reader {
   }
   void operator()(const char* name, int& field) {
     const Json& value = find(name);
-    if (!value.is_number_integer()) wrong(name, "a whole number");
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kLargestInt)
+      wrong(name, "a whole number from 0 to 1000000");
     field = value.get<int>();
   }
   void operator()(const char* name, std::size_t& field) {
@@ -115,7 +127,8 @@ class Reader {
   static double number(const char* name, const Json& value) {
     if (!value.is_number()) wrong(name, "a number");
     const double number = value.get<double>();
-    if (!std::isfinite(number)) wrong(name, "a finite number");
+    if (!std::isfinite(number) || std::abs(number) > kLargest)
+      wrong(name, "between -1e100 and 1e100");
     return number;
   }
   static std::string text(const char* name, const Json& value) {
@@ -261,6 +274,9 @@ void check_cells(const KeptRow& r) {
   if (r.n_layers * r.n_heads > kMostCells || r.n_layers * r.n_heads * r.n_bins > kMostCells)
     refuse(concat(r.n_layers, " layers of ", r.n_heads, " heads and ", r.n_bins,
                   " bins are more than ", kMostCells, " cells"));
+  // Positions of bins are computed as bin * n_tokens.
+  if (r.n_tokens > kMostTokens)
+    refuse(concat("field 'n_tokens' is ", r.n_tokens, ", at most ", kMostTokens, " are read"));
   const std::size_t n = r.n_layers * r.n_heads * r.n_bins;
   check_size("kept", r.kept.size(), n, false);
   check_size("merged", r.merged.size(), n, true);
@@ -269,12 +285,62 @@ void check_cells(const KeptRow& r) {
   check_size("words", r.words.size(), r.n_bins, true);
 }
 
+void check_share(const char* name, double value) {
+  if (value < -kSlack || value > 1 + kSlack)
+    refuse(concat("field '", name, "' is ", value, ", outside 0 to 1"));
+}
+
+void check(const RunRow& r) {
+  if (r.format != kFormatNow)
+    refuse(concat("field 'format' is ", r.format, ", this version reads ", kFormatNow));
+  if (r.shard < 1 || r.shard > r.n_shards)
+    refuse(concat("field 'shard' is ", r.shard, ", outside 1 to n_shards = ", r.n_shards));
+}
+
+void check(const ScoreRow& r) {
+  check_share("score", r.score);
+  if (r.chance) check_share("chance", *r.chance);
+}
+
+void check(const FidelityRow& r) { check_share("same_top", r.same_top); }
+
+void check(const KeptRow& r) {
+  check_cells(r);
+  for (const double value : r.kept) check_share("kept", value);
+}
+
+void check(const TimingRow&) {}
+
+// One pass before anything is built: how deep, how many fields, how many items.
+void check_extent(std::string_view line) {
+  std::size_t depth = 0;
+  std::size_t n_fields = 0;
+  std::size_t n_items = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      if (c == '"') in_text = false;
+      continue;
+    }
+    if (c == '"') in_text = true;
+    if (c == '[' || c == '{') ++depth;
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if (c == ':') ++n_fields;
+    if (c == ',') ++n_items;
+    if (depth > kMostDepth) refuse(concat("nested deeper than ", kMostDepth, ", at byte ", i + 1));
+  }
+  if (n_fields > kMostFields) refuse(concat(n_fields, " fields, at most ", kMostFields));
+  if (n_items > kMostCells) refuse(concat(n_items, " items, at most ", kMostCells));
+}
+
 template <class R>
 ResultRow read(const Json& object) {
   R row;
   Reader reader(object);
   fields(reader, row);
-  if constexpr (std::is_same_v<R, KeptRow>) check_cells(row);
+  check(row);
   return row;
 }
 
@@ -293,13 +359,14 @@ std::string print_row(const ResultRow& row) {
 }
 
 ResultRow parse_row(std::string_view line) {
+  check_extent(line);
   Json object;
   try {
     object = Json::parse(line);
   } catch (const Json::parse_error& e) {
     refuse(concat("not JSON, at byte ", e.byte));
   } catch (const Json::exception&) {
-    refuse("not JSON: a number is too large");
+    refuse("a number is too large");
   }
   if (!object.is_object()) refuse("not a JSON object");
   const auto kind = object.find("kind");

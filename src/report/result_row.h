@@ -1,7 +1,7 @@
 // One line of a result file. A result file is JSON Lines: first a `run` line that says what was
 // run, then rows in an order that follows from it alone, without times, so that a run that was
 // killed and resumed, or one on another day, gives the same bytes. Times go to a second file of
-// the same form. docs/EVALUATION.md explains the fields.
+// the same form. docs/RESULTS_FORMAT.md explains the fields.
 #pragma once
 
 #include <cstddef>
@@ -93,7 +93,9 @@ struct ScoreRow {
   std::size_t n_entries = 0;  // over layers and KV heads
   std::string prompt_sha256;  // of all prompt tokens, little-endian int32
   std::string answer;
-  std::vector<std::string> references;
+  std::vector<std::string> references;  // empty: a question without a known answer, no score
+
+  bool is_scored() const { return !references.empty(); }
 };
 
 // One passage: prefix condensed, then the true continuation read token by token beside the full
@@ -145,12 +147,15 @@ struct TimingRow {
 
 using ResultRow = std::variant<RunRow, ScoreRow, FidelityRow, KeptRow, TimingRow>;
 
-// One line of JSON without the line break. Text that is not valid UTF-8 gets U+FFFD.
+// One line of JSON without the line break. Text that is not valid UTF-8 gets U+FFFD; a number that
+// is not finite becomes null, which parse_row refuses.
 std::string print_row(const ResultRow& row);
 
 // Throws Error(kFormat) with what is wrong: not JSON (at which byte), an unknown kind, a missing
 // field or one of the wrong type (its name), a list of the wrong size (both numbers), a number that
-// is not finite. Fields that are not known are ignored.
+// is not finite or beyond 1e100, a share or a score outside 0 to 1, an unknown format, more than
+// 10,000 fields, 2^24 items or 32 levels of nesting. Fields that are not known are ignored; of a
+// field that is there twice the last one counts.
 ResultRow parse_row(std::string_view line);
 
 // The row's key; nullptr for a RunRow.

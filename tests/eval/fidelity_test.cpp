@@ -227,12 +227,12 @@ TEST_F(Fidelity, SlidingLayersAreLeftOutOfTheErrors) {
 }
 
 TEST(Quantile, IsTheNearestRank) {
-  EXPECT_EQ(quantile_of({}, 0.5), 0);
-  EXPECT_EQ(quantile_of({3}, 0.99), 3);
-  EXPECT_EQ(quantile_of({4, 1, 3, 2}, 0.5), 2);
-  EXPECT_EQ(quantile_of({4, 1, 3, 2}, 0.51), 3);
-  EXPECT_EQ(quantile_of({4, 1, 3, 2}, 1.0), 4);
-  EXPECT_EQ(quantile_of({4, 1, 3, 2}, 0.0), 1);
+  EXPECT_EQ(nearest_rank({}, 0.5), 0);
+  EXPECT_EQ(nearest_rank({3}, 0.99), 3);
+  EXPECT_EQ(nearest_rank({4, 1, 3, 2}, 0.5), 2);
+  EXPECT_EQ(nearest_rank({4, 1, 3, 2}, 0.51), 3);
+  EXPECT_EQ(nearest_rank({4, 1, 3, 2}, 1.0), 4);
+  EXPECT_EQ(nearest_rank({4, 1, 3, 2}, 0.0), 1);
 }
 
 TEST(JointObservation, ServesEveryMethod) {
