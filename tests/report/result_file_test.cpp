@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -124,19 +123,6 @@ TEST_F(ResultFiles, TheListOfSkippedLinesIsBounded) {
   const ResultFile read = read_results(write("noise", text));
   EXPECT_EQ(read.n_skipped, 5000u);
   EXPECT_EQ(read.skipped.size(), 1000u);
-}
-
-TEST_F(ResultFiles, TenThousandRowsInASecond) {
-  std::string text = run_;
-  for (int i = 0; i < 10000; ++i) text += score_;
-  const std::string file = write("many", text);
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(read_results(file, true).rows.size(), 10000u);
-  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RecordProperty("seconds", std::to_string(s));
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
-  EXPECT_LT(s, 1.0);
-#endif
 }
 
 TEST_F(ResultFiles, OutputReplacesOnlyWhenItIsWhole) {
