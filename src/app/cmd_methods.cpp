@@ -11,9 +11,9 @@ void print_methods() {
   const Registry registry = builtin_methods();
   std::printf("Presets (--method NAME):\n");
   for (const Registry::Preset& preset : registry.presets()) {
-    std::printf("  %-10s %s", preset.name.c_str(), preset.summary.c_str());
+    std::printf("  %-12s %s", preset.name.c_str(), preset.summary.c_str());
     if (!preset.citation.empty()) std::printf(" (%s)", preset.citation.c_str());
-    std::printf("\n             = %s\n", registry.parse(preset.name).spec.c_str());
+    std::printf("\n               = %s\n", registry.parse(preset.name).spec.c_str());
   }
   std::printf(
       "\nStages (--method 'KIND=NAME(PARAMETER=VALUE,...) ...', or after a preset to change "

@@ -3,6 +3,7 @@
 // The score of a token is a hash of (seed, layer, head, token), so the choice depends on the seed
 // only, never on threads or on the order of calls.
 #include "compress/method.h"
+#include "methods/hashed_uniform.h"
 
 namespace precis {
 
@@ -15,22 +16,13 @@ struct RandomParams {
   void fields(V&&) {}
 };
 
-// SplitMix64 finaliser; HeadView::seed is already mixed with layer and head.
-std::uint64_t hash(std::uint64_t seed, std::uint64_t token) {
-  std::uint64_t z = seed + 0x9e3779b97f4a7c15u * (token + 1);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 class RandomScorer final : public Scorer {
  public:
   explicit RandomScorer(const RandomParams&) {}
 
   void score(HeadView& head, std::span<float> scores) const override {
     for (std::size_t token = 0; token < scores.size(); ++token)
-      scores[token] =
-          static_cast<float>(hash(head.seed, token) >> 40) * 0x1p-24f;  // exact, in [0, 1)
+      scores[token] = hashed_uniform(head.seed, token);
   }
 };
 

@@ -31,6 +31,7 @@
 #include "compress/method.h"
 #include "kernels/rows.h"
 #include "methods/pooling.h"
+#include "methods/value_fold.h"
 
 namespace precis {
 
@@ -139,57 +140,26 @@ class SelkvMerger final : public Merger {
     const std::span<const float> mass = head.window_mass(static_cast<std::size_t>(params_.window));
     const SelkvRoutes routes =
         route_evicted(head, plan, static_cast<std::size_t>(params_.block), gate_);
-    const std::size_t n_kept = plan.kept.size();
-    HeadMerge out;
-    std::vector<float> gated(n_kept, 0.0f);  // sum of gamma_j a_j over the tokens routed to a slot
-    for (std::size_t k = 0; k < routes.tokens.size(); ++k) {
-      if (routes.slots[k] == SelkvRoutes::kDropped) {
-        ++out.n_dropped;
-        continue;
-      }
-      ++out.n_routed;
-      gated[routes.slots[k]] += routes.gates[k] * mass[routes.tokens[k]];
+    std::vector<Arrival> arrivals;  // weighed by gamma_j a_j
+    for (std::size_t k = 0; k < routes.tokens.size(); ++k)
+      if (routes.slots[k] != SelkvRoutes::kDropped)
+        arrivals.push_back(
+            {routes.tokens[k], routes.slots[k], routes.gates[k] * mass[routes.tokens[k]]});
+    const std::vector<float> gated = arrived_weights(plan.kept.size(), arrivals);
+    std::vector<float> own;
+    for (const std::uint32_t token : plan.kept) own.push_back(mass[token]);
+    HeadMerge out = fold_values(head, plan, own, arrivals, gated);
+    out.n_routed = arrivals.size();
+    out.n_dropped = routes.tokens.size() - arrivals.size();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (out.changed[i] == 0) continue;  // nothing arrived: R is 1
+      if (own[i] < kMassFloor) ++out.n_floored;
+      out.mass_ratio[i] = 1.0f + gated[i] / std::max(own[i], kMassFloor);
     }
-    out.mass_ratio.assign(n_kept, 1.0f);
-    out.changed.assign(n_kept, 0);
-    for (std::size_t i = 0; i < n_kept; ++i) {
-      if (!(gated[i] > 0.0f)) continue;  // nothing arrived: the value keeps its bits, R is 1
-      const float own = mass[plan.kept[i]];
-      if (own < kMassFloor) ++out.n_floored;
-      out.mass_ratio[i] = 1.0f + gated[i] / std::max(own, kMassFloor);
-      out.changed[i] = 1;
-    }
-    merge_values(head, plan, routes, mass, gated, out);
     return out;
   }
 
  private:
-  // Eq. 5 as a weighted mean: the weights a / (sum of a) stay accurate where the products a v would
-  // be subnormal.
-  static void merge_values(const HeadView& head, const HeadPlan& plan, const SelkvRoutes& routes,
-                           std::span<const float> mass, const std::vector<float>& gated,
-                           HeadMerge& out) {
-    const std::size_t width = head.head_dim;
-    out.values.assign(plan.kept.size() * width, 0.0f);
-    std::vector<float> value(width);
-    const auto add = [&](std::size_t token, std::size_t slot, float weight) {
-      convert_rows(head.entries.values + token * width, value.data(), width);
-      float* sum = out.values.data() + slot * width;
-      for (std::size_t c = 0; c < width; ++c) sum[c] += weight * value[c];
-    };
-    for (std::size_t i = 0; i < plan.kept.size(); ++i) {
-      if (out.changed[i] == 0) continue;
-      const float own = mass[plan.kept[i]];
-      add(plan.kept[i], i, own / (own + gated[i]));
-    }
-    for (std::size_t k = 0; k < routes.tokens.size(); ++k) {
-      const std::size_t slot = routes.slots[k];
-      const std::size_t token = routes.tokens[k];
-      if (slot == SelkvRoutes::kDropped || out.changed[slot] == 0) continue;
-      add(token, slot, routes.gates[k] * mass[token] / (mass[plan.kept[slot]] + gated[slot]));
-    }
-  }
-
   MergeParams params_;
   SelkvGate gate_;
 };

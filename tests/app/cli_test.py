@@ -135,7 +135,7 @@ class BadInput(unittest.TestCase):
         self.refused(self.run_with(**{"--method": "selkv(windo=32)"}), "windo", "window")
         self.refused(self.run_with(**{"--method": "score=selkv("}), "13")
         self.refused(self.run_with(**{"--method": "selkv(window=0)"}), "window", "0")
-        self.refused(self.run_with(**{"--method": "selkv select=nothing"}), "nothing", "shared")
+        self.refused(self.run_with(**{"--method": "selkv select=sharing"}), "sharing", "shared")
 
     def test_command_line(self):
         self.refused([])

@@ -1,0 +1,109 @@
+// CaM: Zhang, Du, Luo, Zhong, Zhang, Liu, Ji, "CaM: Cache Merging for Memory-efficient LLMs
+// Inference", ICML 2024 (openreview LCTmppB165; github.com/zyxxmu/cam): the value of an evicted
+// token i is shared by the m kept tokens that follow it,
+//
+//   v_t <- v_t + v_i / m   with probability min(A_i / mean of their A, 1), else nothing
+//
+// where A is accumulated attention. Keys stay, and there is no bias.
+//
+// As a single merge after the prefill this is known to diverge (perplexity 77.7 against 4.42 in a
+// replication): values add up, and a kept token may follow hundreds of evicted ones. It is here as
+// a baseline. At its own cadence, one token per step of decoding, it needs a seam that is missing.
+//
+// Cost: as h2o (see h2o.cpp), once for score and merge together.
+//
+// Deviation: A of the prompt is summed over all its queries, so a token that precedes others mostly
+//   has more of it and merges for certain. At the paper's cadence it is summed since decoding
+//   began.
+// Deviation: one shot, all evicted tokens; the mean is over as many kept tokens as follow, if they
+//   are fewer than m, and so is the share. Without any the token is dropped.
+// Deviation: draws are a hash of the head's seed and the token.
+// Deviation: attention is summed over the query heads of a KV head.
+// Deviation: sums are clamped to what f16 can hold.
+#include <algorithm>
+
+#include "compress/method.h"
+#include "kernels/rows.h"
+#include "methods/attention_rows.h"
+#include "methods/hashed_uniform.h"
+#include "methods/value_fold.h"
+
+namespace precis {
+
+void register_cam(Registry& registry);
+
+namespace {
+
+constexpr float kLargestHalf = 65504.0f;
+
+struct CamParams {
+  int share = 32;
+  int window = 0;
+
+  template <class V>
+  void fields(V&& v) {
+    v("share", share, 1, 1 << 20, "kept tokens that share an evicted value");
+    v("window", window, 0, 1 << 20, "last queries whose attention is summed; 0: all");
+  }
+};
+
+class CamMerger final : public Merger {
+ public:
+  explicit CamMerger(const CamParams& params) : params_(params) {}
+
+  std::size_t queries_needed(std::size_t n_tokens) const override {
+    return observed_window(params_.window, n_tokens);
+  }
+
+  HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
+    const std::span<const float> mass = head.window_mass(queries_needed(head.n_tokens));
+    const std::size_t width = head.head_dim;
+    const std::size_t n_kept = plan.kept.size();
+    HeadMerge out;
+    out.values.resize(n_kept * width);
+    out.changed.assign(n_kept, 0);
+    out.mass_ratio.assign(n_kept, 1.0f);
+    for (std::size_t i = 0; i < n_kept; ++i)
+      convert_rows(head.entries.values + plan.kept[i] * width, out.values.data() + i * width,
+                   width);
+    std::vector<float> value(width);
+    visit_evicted(head.n_tokens, plan, [&](std::uint32_t token, std::size_t slot) {
+      const std::size_t end = std::min(slot + static_cast<std::size_t>(params_.share), n_kept);
+      if (slot == end) {
+        ++out.n_dropped;
+        return;
+      }
+      ++out.n_routed;
+      double mean = 0;
+      for (std::size_t i = slot; i < end; ++i)
+        mean += static_cast<double>(mass[plan.kept[i]]) / static_cast<double>(end - slot);
+      // A_i > u * mean: true with probability min(A_i / mean, 1), without dividing by 0.
+      const auto draw = static_cast<double>(hashed_uniform(head.seed, token));
+      if (static_cast<double>(mass[token]) <= draw * mean) return;
+      convert_rows(head.entries.values + token * width, value.data(), width);
+      for (std::size_t i = slot; i < end; ++i) {
+        out.changed[i] = 1;
+        float* sum = out.values.data() + i * width;
+        for (std::size_t c = 0; c < width; ++c) sum[c] += value[c] / static_cast<float>(end - slot);
+      }
+    });
+    for (float& x : out.values) x = std::clamp(x, -kLargestHalf, kLargestHalf);
+    return out;
+  }
+
+ private:
+  CamParams params_;
+};
+
+}  // namespace
+
+void register_cam(Registry& registry) {
+  const std::string paper = "CaM, ICML 2024";
+  registry.add_stage<CamMerger, CamParams>(
+      StageKind::kMerge, "cam", paper,
+      "adds evicted values to the kept tokens that follow, at random by their attention");
+  registry.add_preset({"cam", "score=h2o select=head(recent=32,sinks=4) merge=cam", paper,
+                       "CaM in one shot over H2O, which is known to diverge: a baseline"});
+}
+
+}  // namespace precis

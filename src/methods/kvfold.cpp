@@ -1,0 +1,94 @@
+// kvfold: Gast, "Folding discarded entries back into a compressed KV cache", preprint, October 2026
+// (github.com/jg-codes/kvfold, MassFold): each evicted token j goes to the kept token i whose key
+// has the largest cosine to its own, and with s = log of the score
+//
+//   w_j = exp(min(s_j - s_i, 30))
+//   v_i <- (v_i + sum w_j v_j) / (1 + sum w_j),   bias_i = log(1 + sum w_j)
+//
+// The first 4 tokens never receive. Keys stay. The bias is bias=ratio(alpha=1,mode=head) of R = 1 +
+// sum w_j.
+//
+// Its author measured gains in containment on RULER and losses on LongBench and in exact match.
+//
+// Cost: every evicted key is compared with every kept one, quadratic in the prompt.
+//
+// Deviation: s is the log of the attention of the last `window` queries (of at least 1e-30). kvfold
+//   takes the score of whatever method it wraps, which a merger does not see.
+// Deviation: the preset scores with SnapKV at this project's defaults; kvfold's runs wrap KVzip,
+//   KVzap and RestoreKV.
+// Deviation: sums run in order of the token (scatter="sorted" there).
+#include <algorithm>
+#include <cmath>
+
+#include "compress/method.h"
+#include "methods/nearest_key.h"
+#include "methods/value_fold.h"
+
+namespace precis {
+
+void register_kvfold(Registry& registry);
+
+namespace {
+
+constexpr float kLeastMass = 1e-30f;
+constexpr float kMaxLogWeight = 30.0f;
+
+struct FoldParams {
+  int window = 32;
+  int sinks = 4;
+
+  template <class V>
+  void fields(V&& v) {
+    v("window", window, 1, 4096, "last queries whose attention weighs the merge");
+    v("sinks", sinks, 0, 1 << 20, "first tokens, which never receive");
+  }
+};
+
+class FoldMerger final : public Merger {
+ public:
+  explicit FoldMerger(const FoldParams& params) : params_(params) {}
+
+  std::size_t queries_needed(std::size_t n_tokens) const override {
+    return std::min(static_cast<std::size_t>(params_.window), n_tokens);
+  }
+
+  HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
+    const std::span<const float> mass = head.window_mass(static_cast<std::size_t>(params_.window));
+    const NearestKeys nearest = nearest_keys(head, plan, static_cast<std::size_t>(params_.sinks));
+    const auto log_mass = [&](std::uint32_t token) {
+      return std::log(std::max(mass[token], kLeastMass));
+    };
+    std::vector<Arrival> arrivals;
+    for (std::size_t k = 0; k < nearest.tokens.size(); ++k) {
+      const std::uint32_t slot = nearest.slots[k];
+      if (slot == NearestKeys::kNone) continue;
+      const float log_weight = log_mass(nearest.tokens[k]) - log_mass(plan.kept[slot]);
+      arrivals.push_back({nearest.tokens[k], slot, std::exp(std::min(log_weight, kMaxLogWeight))});
+    }
+    const std::vector<float> own(plan.kept.size(), 1.0f);
+    const std::vector<float> arrived = arrived_weights(plan.kept.size(), arrivals);
+    HeadMerge out = fold_values(head, plan, own, arrivals, arrived);
+    for (std::size_t i = 0; i < arrived.size(); ++i) out.mass_ratio[i] = 1.0f + arrived[i];
+    out.n_routed = arrivals.size();
+    out.n_dropped = nearest.tokens.size() - arrivals.size();
+    return out;
+  }
+
+ private:
+  FoldParams params_;
+};
+
+}  // namespace
+
+void register_kvfold(Registry& registry) {
+  const std::string source = "kvfold (Gast 2026)";
+  registry.add_stage<FoldMerger, FoldParams>(
+      StageKind::kMerge, "kvfold", source,
+      "merges evicted values into the kept token with the most similar key, weighed by attention");
+  registry.add_preset({"kvfold",
+                       "score=snapkv select=head(recent=32,sinks=4) merge=kvfold "
+                       "bias=ratio(alpha=1,mode=head)",
+                       source, "SnapKV with evicted values folded back, and their mass as a bias"});
+}
+
+}  // namespace precis

@@ -1,0 +1,81 @@
+// WeightedKV: "WeightedKV: Attention Scores Weighted Key-Value Cache Merging for Large Language
+// Models", arXiv 2503.01330 (ICASSP 2025): the key of the token with the lowest mean accumulated
+// attention is dropped, and its value is merged into the right neighbour, weighed by accumulated
+// attention a:
+//
+//   v_{j+1} <- (a_j v_j + a_{j+1} v_{j+1}) / (a_j + a_{j+1})
+//
+// Keys stay, and there is no bias. The score is h2o(mean=visible).
+//
+// Cost: as h2o (see h2o.cpp), once for score and merge together.
+//
+// Deviation: one shot. The paper evicts one token per step of decoding. Here a run of evicted
+// tokens
+//   merges into the next kept token, each with its own attention, which is what the paper's rule
+//   does from left to right if a merged token takes over the attention; that it does is assumed.
+// Deviation: evicted tokens after the last kept one are dropped.
+// Deviation: 32 recent tokens are kept. The paper keeps about half of the cache recent, and 4
+// sinks. Deviation: attention is summed over the query heads of a KV head.
+#include "compress/method.h"
+#include "methods/attention_rows.h"
+#include "methods/value_fold.h"
+
+namespace precis {
+
+void register_weightedkv(Registry& registry);
+
+namespace {
+
+struct WeightedParams {
+  int window = 0;
+
+  template <class V>
+  void fields(V&& v) {
+    v("window", window, 0, 1 << 20, "last queries whose attention is summed; 0: all");
+  }
+};
+
+class WeightedMerger final : public Merger {
+ public:
+  explicit WeightedMerger(const WeightedParams& params) : params_(params) {}
+
+  std::size_t queries_needed(std::size_t n_tokens) const override {
+    return observed_window(params_.window, n_tokens);
+  }
+
+  HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
+    const std::span<const float> mass = head.window_mass(queries_needed(head.n_tokens));
+    std::vector<Arrival> arrivals;
+    std::size_t n_dropped = 0;
+    visit_evicted(head.n_tokens, plan, [&](std::uint32_t token, std::size_t slot) {
+      if (slot < plan.kept.size())
+        arrivals.push_back({token, static_cast<std::uint32_t>(slot), mass[token]});
+      else
+        ++n_dropped;
+    });
+    std::vector<float> own;
+    for (const std::uint32_t token : plan.kept) own.push_back(mass[token]);
+    HeadMerge out =
+        fold_values(head, plan, own, arrivals, arrived_weights(plan.kept.size(), arrivals));
+    out.n_routed = arrivals.size();
+    out.n_dropped = n_dropped;
+    return out;
+  }
+
+ private:
+  WeightedParams params_;
+};
+
+}  // namespace
+
+void register_weightedkv(Registry& registry) {
+  const std::string paper = "arXiv 2503.01330";
+  registry.add_stage<WeightedMerger, WeightedParams>(
+      StageKind::kMerge, "weightedkv", paper,
+      "merges evicted values into the next kept token, weighed by accumulated attention");
+  registry.add_preset({"weightedkv",
+                       "score=h2o(mean=visible) select=head(recent=32,sinks=4) merge=weightedkv",
+                       paper, "WeightedKV in one shot: drops keys, merges values to the right"});
+}
+
+}  // namespace precis
