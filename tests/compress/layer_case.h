@@ -107,14 +107,16 @@ inline std::vector<Visible> causal(std::size_t first, std::size_t n) {
 }
 
 // Fills in the log-sum-exps with the reference attention. Call it after changing keys or queries.
+// observed may hold the last queries of the prompt only.
 inline void observe(LayerCase& layer) {
-  const std::size_t n = layer.n_tokens;
+  const std::size_t n = layer.observed.n_tokens;
+  const std::size_t first = layer.n_tokens - n;
   const std::size_t group = layer.shape.group;
   const std::size_t width = layer.shape.kv.head_dim;
   layer.observed.log_sum_exp.assign(layer.observed.n_heads * n, 0.0f);
-  const std::vector<Visible> visible = causal(0, n);
+  const std::vector<Visible> visible = causal(first, layer.n_tokens);
   for (std::size_t h = 0; h < layer.shape.kv.n_kv_heads; ++h) {
-    const std::vector<float> rows = query_rows(layer, h, 0);
+    const std::vector<float> rows = query_rows(layer, h, first);
     const EntryView entries = layer.dense.head(h);
     const Visible* ranges = visible.data();
     std::vector<double> output(n * group * width);
