@@ -92,7 +92,9 @@ struct Stages {
   std::shared_ptr<MergerOf> merger;
   std::shared_ptr<CompensatorOf> compensator;
 
-  Method method() const { return {"made for a test", scorer, selector, merger, compensator}; }
+  Method method() const {
+    return {"made for a test", scorer, selector, nullptr, merger, compensator};
+  }
 };
 
 constexpr LayerShape kShape{{2, 8}, 2, {0.5f, 0.0f}};
@@ -234,7 +236,7 @@ TEST(Condenser, LeavesTheCacheWholeWhenThereIsNothingToDo) {
     const char* skipped;  // nullptr: not skipped
   };
   const std::vector<Case> cases = {
-      {Method{"full", nullptr, nullptr, nullptr, nullptr}, "1%", kTokens, nullptr},
+      {Method{"full", {}, {}, {}, {}, {}}, "1%", kTokens, nullptr},
       {stages.method(), "100%", kTokens, "covers the whole cache"},
       {stages.method(), "100", kTokens, "covers the whole cache"},
       {stages.method(), "1GiB", kTokens, "covers the whole cache"},

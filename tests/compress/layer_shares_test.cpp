@@ -38,7 +38,8 @@ TEST(ShareOut, SumsUpForAnyWishes) {
     const std::size_t most = least + draw() % 5000;
     const std::size_t total = least * n + (most > least ? draw() % ((most - least) * n + 1) : 0);
     std::vector<double> wanted(n);
-    for (double& w : wanted) w = std::ldexp(static_cast<double>(draw() % 1000), draw() % 12) - 50;
+    for (double& w : wanted)
+      w = std::ldexp(static_cast<double>(draw() % 1000), static_cast<int>(draw() % 12)) - 50;
     const Counts out = share_out(wanted, total, least, most);
     ASSERT_EQ(std::accumulate(out.begin(), out.end(), std::size_t{0}), total);
     for (std::size_t i = 0; i < n; ++i) {
