@@ -168,15 +168,16 @@ TEST_P(TaskRun, MapsCountEveryEntry) {
     EXPECT_NO_THROW(parse_row(print_row(rows.rows[i])));
   }
   EXPECT_EQ(n_maps, 3u);
+  sample_.index = 1;
+  EXPECT_EQ(run().rows.size(), 24u);
+  EXPECT_EQ(count_rows(sample_, options_), 24u);
   // A budget for everything: nothing is merged, all is kept.
+  sample_.index = 0;
   options_.methods = {method("selkv", "100%")};
   const EvalRows whole = run();
   const auto& map = std::get<KeptRow>(whole.rows.at(3));
   EXPECT_TRUE(map.merged.empty());
   for (const double share : map.kept) EXPECT_EQ(share, 1);
-  sample_.index = 1;
-  EXPECT_EQ(run().rows.size(), 24u);
-  EXPECT_EQ(count_rows(sample_, options_), 24u);
 }
 
 TEST_P(TaskRun, PromptsAreCutAndNotChanged) {
