@@ -67,8 +67,7 @@ int main(int argc, char** argv) {
       "stderr.");
   std::vector<std::pair<CLI::App*, precis::app::Command>> commands;
   for (const auto add : {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect,
-                         precis::app::add_bench, precis::app::add_eval,
-                         precis::app::add_report}) {
+                         precis::app::add_bench, precis::app::add_eval, precis::app::add_report}) {
     precis::app::Command command = add(app);
     CLI::App* parser = app.get_subcommands({}).back();
     if (parser->get_name() != active_command(argc, argv)) ignore_environment(*parser);
