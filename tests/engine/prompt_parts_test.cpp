@@ -90,7 +90,7 @@ TEST_P(PromptParts, MethodsSeeOnePrompt) {
 
 TEST_P(PromptParts, EveryMethodCondensesThem) {
   const std::vector<Token> more = random_tokens(8, engine_->config().n_vocab, 5);
-  for (const std::string& spec : all_presets()) {
+  for (const std::string& spec : engine_presets()) {
     const CondenseRequest req = request(spec, "50%");
     const Observation observe = req.method.observation(200);
     const std::size_t whole[] = {200};

@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SessionEdges, testing::Values("llama", "gemma3"
 // Prompts around the number of protected tokens: those not longer are left whole and say so.
 TEST_P(SessionEdges, ShortPrompts) {
   const std::vector<Token> more = random_tokens(8, engine_->config().n_vocab, 5);
-  for (const std::string& spec : all_presets()) {
+  for (const std::string& spec : engine_presets()) {
     const CondenseRequest req = request(spec, "99%");
     const std::size_t n_protected =
         req.method.is_full() ? 16 : req.method.selector->protection().count(SIZE_MAX / 2);

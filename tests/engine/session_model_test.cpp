@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Files, RealModelSession, testing::Values(kSmolLm2, kGem
                          [](const auto& info) { return std::string(info.param).substr(0, 4); });
 
 TEST_P(RealModelSession, LayerMajorEqualsCompressingAKeptCache) {
-  for (const std::string& spec : all_presets()) {
+  for (const std::string& spec : engine_presets()) {
     const CondenseRequest req = request(spec, "25%");
     Session layer_major(engine_), post_hoc(engine_);
     layer_major.condense(prompt(), req);
@@ -49,7 +49,7 @@ TEST_P(RealModelSession, KeepingEverythingEqualsFullBitForBit) {
   Session full(engine_);
   full.condense(prompt(), request("full", "100%"));
   const auto reference = continue_with(full, more());
-  for (const std::string& spec : all_presets()) {
+  for (const std::string& spec : engine_presets()) {
     Session session(engine_);
     session.condense(prompt(), request(spec, "100%"));
     EXPECT_TRUE(same_bits(continue_with(session, more()), reference)) << spec;

@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SessionTest, testing::Values("llama", "gemma3",
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(SessionTest, LayerMajorEqualsCompressingAKeptCache) {
-  std::vector<std::string> specs = all_presets();
+  std::vector<std::string> specs = engine_presets();
   ASSERT_GE(specs.size(), 5u);
   for (const char* spec : {"selkv select=head", "selkv select=shared", "selkv bias=none",
                            "selkv merge=none bias=none"}) {
@@ -56,7 +56,7 @@ TEST_P(SessionTest, CondensingChangesTheAnswerAndFreesMemory) {
   full.prefill(prompt_);
   const std::size_t dense_bytes = full.kv_bytes();
   const auto reference = continue_with(full, more_);
-  for (const std::string& spec : all_presets()) {
+  for (const std::string& spec : engine_presets()) {
     if (spec == "full") continue;
     Session session = condensed(request(spec, "25%"));
     EXPECT_LT(session.kv_bytes(), dense_bytes) << spec;
@@ -72,7 +72,7 @@ TEST_P(SessionTest, KeepingEverythingEqualsFullBitForBit) {
   full.condense(prompt_, request("full", "100%"));
   const auto last = copy(full.last_logits());
   const auto reference = continue_with(full, more_);
-  for (const std::string& spec : all_presets()) {
+  for (const std::string& spec : engine_presets()) {
     Session session(engine_);
     const CompressionReport report = session.condense(prompt_, request(spec, "100%"));
     EXPECT_TRUE(same_bits(session.last_logits(), last)) << spec;
@@ -85,7 +85,7 @@ TEST_P(SessionTest, KeepingEverythingEqualsFullBitForBit) {
 // Few tokens: on a busy machine every node of a graph waits for the slowest thread.
 TEST_P(SessionTest, AnyNumberOfThreadsGivesTheSameBits) {
   const auto few = std::span(more_).first(4);
-  const std::vector<std::string> specs = all_presets();
+  const std::vector<std::string> specs = engine_presets();
   std::vector<Session> reference;
   std::vector<std::vector<float>> last, continued;
   for (const std::string& spec : specs) {
@@ -187,7 +187,7 @@ TEST_P(SessionTest, TokenMajorAndLayerMajorPrefillAgree) {
 }
 
 TEST_P(SessionTest, PositionsStayTrue) {
-  for (const std::string& spec : all_presets()) {
+  for (const std::string& spec : engine_presets()) {
     const CondenseRequest req = request(spec, "25%");
     const bool keeps_last = req.method.is_full() || req.method.selector->protection().n_recent > 0;
     Session session = condensed(req);
