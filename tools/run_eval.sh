@@ -34,9 +34,7 @@ files=()
 evaluate() {
   local name=$dir/$1
   files+=("$name.jsonl")
-  if [[ -e $name.jsonl ]]; then
-    return
-  fi
+  # What is finished is checked and left as it is; results of other settings are refused.
   echo "eval: $1, log: $name.log" >&2
   local parts=() i failed=0
   running=()

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "app/bench_table.h"
@@ -13,6 +12,8 @@
 #include "app/progress_bar.h"
 #include "base/error.h"
 #include "report/content_hash.h"
+#include "report/result_file.h"
+#include "report/run_difference.h"
 
 namespace precis::app {
 namespace {
@@ -113,10 +114,9 @@ void check_repeats(const RunRow& run, RunRow earlier) {
   earlier.commit = run.commit;
   earlier.model = run.model;
   earlier.threads = run.threads;
-  const std::string difference = first_difference(earlier, run);
-  if (!difference.empty())
+  if (const auto difference = run_difference(earlier, run))
     throw Error(ErrorCode::kInvalidArgument,
-                concat("this would not repeat the run of the results, ", difference));
+                concat("this would not repeat the run of the results, ", *difference));
 }
 
 void evaluate(EvalCommand& command, const RunRow* repeated) {
@@ -208,22 +208,12 @@ struct RepeatCommand {
   std::size_t n_threads = 0;
 };
 
-RunRow read_run(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string line;
-  if (!file || !std::getline(file, line))
-    throw Error(ErrorCode::kIo, concat("cannot read the results '", path, "'"));
-  const ResultRow row = parse_row(line);
-  if (const auto* run = std::get_if<RunRow>(&row)) return *run;
-  throw Error(ErrorCode::kFormat, concat("'", path, "' does not begin with the line of a run"));
-}
-
 // The run of a result file again.
 void repeat(const RepeatCommand& command) {
   if (command.model.empty() || command.output.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--from needs a model (-m) and a new result file (-o)");
-  const RunRow earlier = read_run(command.results);
+  const RunRow earlier = read_results(command.results).run;
   const std::size_t n_threads = command.n_threads > 0 ? command.n_threads : earlier.threads;
   Texts words = {earlier.suite,
                  concat("--shard=", earlier.shard, "/", earlier.n_shards),

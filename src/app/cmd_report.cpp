@@ -13,6 +13,7 @@
 #include "report/output_file.h"
 #include "report/report_tables.h"
 #include "report/result_merge.h"
+#include "report/run_difference.h"
 #include "report/run_log.h"
 #include "report/summary.h"
 
@@ -42,7 +43,7 @@ bool exists(const std::string& path) {
 // Times of another run would be shown as those of this one.
 void check_times(const ResultFile& results, const ResultFile& times) {
   const bool same_shard = results.run.shard == times.run.shard;
-  const auto difference = run_difference(results.run, times.run);
+  const auto difference = run_difference_beside_shard(results.run, times.run);
   if (!difference && same_shard) return;
   throw Error(
       ErrorCode::kFormat,

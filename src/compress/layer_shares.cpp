@@ -9,8 +9,8 @@
 namespace precis {
 namespace {
 
-// Moves every number towards `limits` by whole steps in proportion to `weights`, `amount` in all or
-// less by rounding and by limits. Returns what is left.
+// Calls move(i, step) for whole steps in proportion to `weights`, none above `room`. Returns what
+// rounding and room have left of `amount`.
 template <class Move>
 std::size_t move_in_proportion(std::size_t amount, const std::vector<double>& weights,
                                const std::vector<std::size_t>& room, const Move& move) {
@@ -48,7 +48,8 @@ std::vector<std::size_t> share_out(const std::vector<double>& wanted, std::size_
     std::vector<double> weights(n);
     for (std::size_t i = 0; i < n; ++i) {
       room[i] = less ? out[i] - least : most - out[i];
-      weights[i] = less ? static_cast<double>(room[i]) : std::max(wanted[i], 1.0);
+      weights[i] = less ? static_cast<double>(room[i])
+                        : std::clamp(wanted[i], 1.0, 1.0 + static_cast<double>(most));
     }
     const auto move = [&](std::size_t i, std::size_t step) {
       out[i] = less ? out[i] - step : out[i] + step;

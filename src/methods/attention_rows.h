@@ -33,4 +33,16 @@ std::vector<float> attention_outputs(HeadView& head, std::size_t window);
 // Tokens whose queries a scorer reads: the last `window`, or all of them if it is 0.
 std::size_t observed_window(int window, std::size_t n_tokens);
 
+// The parameter of methods that sum attention over the whole prompt.
+struct AccumulationParams {
+  int window = 0;
+
+  template <class V>
+  void fields(V&& v) {
+    v("window", window, 0, 1 << 20, "last queries whose attention is summed; 0: all");
+  }
+
+  std::size_t n_queries(std::size_t n_tokens) const { return observed_window(window, n_tokens); }
+};
+
 }  // namespace precis

@@ -36,14 +36,13 @@ namespace {
 
 constexpr float kLargestHalf = 65504.0f;
 
-struct CamParams {
+struct CamParams : AccumulationParams {
   int share = 32;
-  int window = 0;
 
   template <class V>
   void fields(V&& v) {
     v("share", share, 1, 1 << 20, "kept tokens that share an evicted value");
-    v("window", window, 0, 1 << 20, "last queries whose attention is summed; 0: all");
+    AccumulationParams::fields(v);
   }
 };
 
@@ -52,7 +51,7 @@ class CamMerger final : public Merger {
   explicit CamMerger(const CamParams& params) : params_(params) {}
 
   std::size_t queries_needed(std::size_t n_tokens) const override {
-    return observed_window(params_.window, n_tokens);
+    return params_.n_queries(n_tokens);
   }
 
   HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {

@@ -24,14 +24,13 @@ void register_h2o(Registry& registry);
 
 namespace {
 
-struct H2oParams {
+struct H2oParams : AccumulationParams {
   std::string mean = "off";
-  int window = 0;
 
   template <class V>
   void fields(V&& v) {
     v("mean", mean, {"off", "visible"}, "divide by the number of queries that see the token");
-    v("window", window, 0, 1 << 20, "last queries whose attention is summed; 0: all");
+    AccumulationParams::fields(v);
   }
 };
 
@@ -40,7 +39,7 @@ class H2oScorer final : public Scorer {
   explicit H2oScorer(const H2oParams& params) : params_(params) {}
 
   std::size_t queries_needed(std::size_t n_tokens) const override {
-    return observed_window(params_.window, n_tokens);
+    return params_.n_queries(n_tokens);
   }
 
   void score(HeadView& head, std::span<float> scores) const override {

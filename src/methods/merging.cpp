@@ -11,9 +11,8 @@
 //
 // Deviation: merge_fraction, which leaves out the least similar tokens, is not built in; its
 //   default merges all.
-// Deviation: the preset scores with SnapKV at this project's defaults. kvpress wraps any scorer;
-// its
-//   published gains are over K-norm: `merging score=knorm`.
+// Deviation: the preset scores with SnapKV at this project's defaults. kvpress wraps any scorer,
+//   and its published gains are over K-norm: `merging score=knorm`.
 #include "compress/method.h"
 #include "methods/nearest_key.h"
 #include "methods/value_fold.h"

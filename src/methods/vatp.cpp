@@ -23,21 +23,12 @@ void register_vatp(Registry& registry);
 
 namespace {
 
-struct VatpParams {
-  int window = 0;
-
-  template <class V>
-  void fields(V&& v) {
-    v("window", window, 0, 1 << 20, "last queries whose attention is summed; 0: all");
-  }
-};
-
 class VatpScorer final : public Scorer {
  public:
-  explicit VatpScorer(const VatpParams& params) : params_(params) {}
+  explicit VatpScorer(const AccumulationParams& params) : params_(params) {}
 
   std::size_t queries_needed(std::size_t n_tokens) const override {
-    return observed_window(params_.window, n_tokens);
+    return params_.n_queries(n_tokens);
   }
 
   void score(HeadView& head, std::span<float> scores) const override {
@@ -52,15 +43,15 @@ class VatpScorer final : public Scorer {
   }
 
  private:
-  VatpParams params_;
+  AccumulationParams params_;
 };
 
 }  // namespace
 
 void register_vatp(Registry& registry) {
   const std::string paper = "arXiv 2406.12335";
-  registry.add_stage<VatpScorer, VatpParams>(StageKind::kScore, "vatp", paper,
-                                             "accumulated attention times the value's L1 norm");
+  registry.add_stage<VatpScorer, AccumulationParams>(
+      StageKind::kScore, "vatp", paper, "accumulated attention times the value's L1 norm");
   registry.add_preset({"vatp", "score=vatp select=head(recent=16,sinks=20)", paper,
                        "VATP over H2O: heavy hitters weighed by the size of their values"});
 }

@@ -10,12 +10,11 @@
 // Cost: as h2o (see h2o.cpp), once for score and merge together.
 //
 // Deviation: one shot. The paper evicts one token per step of decoding. Here a run of evicted
-// tokens
-//   merges into the next kept token, each with its own attention, which is what the paper's rule
-//   does from left to right if a merged token takes over the attention; that it does is assumed.
+//   tokens merges into the next kept one, each with its own attention, which is what the paper's
+//   rule does from left to right if a merged token takes over the attention; that is assumed.
 // Deviation: evicted tokens after the last kept one are dropped.
-// Deviation: 32 recent tokens are kept. The paper keeps about half of the cache recent, and 4
-// sinks. Deviation: attention is summed over the query heads of a KV head.
+// Deviation: 32 recent tokens are kept. The paper keeps about half of the cache recent, 4 sinks.
+// Deviation: attention is summed over the query heads of a KV head.
 #include "compress/method.h"
 #include "methods/attention_rows.h"
 #include "methods/value_fold.h"
@@ -26,21 +25,12 @@ void register_weightedkv(Registry& registry);
 
 namespace {
 
-struct WeightedParams {
-  int window = 0;
-
-  template <class V>
-  void fields(V&& v) {
-    v("window", window, 0, 1 << 20, "last queries whose attention is summed; 0: all");
-  }
-};
-
 class WeightedMerger final : public Merger {
  public:
-  explicit WeightedMerger(const WeightedParams& params) : params_(params) {}
+  explicit WeightedMerger(const AccumulationParams& params) : params_(params) {}
 
   std::size_t queries_needed(std::size_t n_tokens) const override {
-    return observed_window(params_.window, n_tokens);
+    return params_.n_queries(n_tokens);
   }
 
   HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
@@ -63,14 +53,14 @@ class WeightedMerger final : public Merger {
   }
 
  private:
-  WeightedParams params_;
+  AccumulationParams params_;
 };
 
 }  // namespace
 
 void register_weightedkv(Registry& registry) {
   const std::string paper = "arXiv 2503.01330";
-  registry.add_stage<WeightedMerger, WeightedParams>(
+  registry.add_stage<WeightedMerger, AccumulationParams>(
       StageKind::kMerge, "weightedkv", paper,
       "merges evicted values into the next kept token, weighed by accumulated attention");
   registry.add_preset({"weightedkv",

@@ -1,29 +1,17 @@
 #include "report/result_merge.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "report/run_difference.h"
 
 namespace precis {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::size_t kMostShards = 100000;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kFormat, what); }
-
-bool is_of_shard(const std::pair<std::string, std::vector<std::string>>& setting) {
-  return setting.first == "shard" || setting.first == "out" || setting.first == "output";
-}
-
-RunRow without_shard(RunRow run) {
-  run.shard = run.n_shards = 1;
-  std::erase_if(run.settings, is_of_shard);
-  return run;
-}
 
 // A unit separator cannot be mistaken for a part of a name followed by another name.
 std::string sample_of(const RowKey& key) {
@@ -107,7 +95,7 @@ std::vector<ResultFile*> by_number(std::vector<ResultFile>& files) {
     if (file.run.n_shards != first.n_shards)
       refuse(concat("'", file.path, "' is of ", file.run.n_shards, " shards, '", files.front().path,
                     "' of ", first.n_shards));
-    if (const auto difference = run_difference(first, file.run))
+    if (const auto difference = run_difference_beside_shard(first, file.run))
       refuse(concat("'", files.front().path, "' and '", file.path,
                     "' are not of the same run: ", *difference));
     ResultFile*& place = out[file.run.shard - 1];
@@ -144,28 +132,6 @@ void check_turns(const std::vector<Shard>& shards) {
 }
 
 }  // namespace
-
-std::optional<std::string> run_difference(const RunRow& a, const RunRow& b) {
-  const Json x = Json::parse(print_row(without_shard(a)));
-  const Json y = Json::parse(print_row(without_shard(b)));
-  for (const auto& item : x.items()) {
-    const Json& other = y.at(item.key());
-    if (item.value() == other) continue;
-    std::string name = item.key();
-    if (item.value().is_object()) {
-      for (const auto& inner : item.value().items())
-        if (!other.contains(inner.key()) || other.at(inner.key()) != inner.value())
-          return concat("field '", name, ".", inner.key(), "' is ", inner.value().dump(), " and ",
-                        other.contains(inner.key()) ? other.at(inner.key()).dump() : "missing");
-      for (const auto& inner : other.items())
-        if (!item.value().contains(inner.key()))
-          return concat("field '", name, ".", inner.key(), "' is missing and ",
-                        inner.value().dump());
-    }
-    return concat("field '", name, "' is ", item.value().dump(), " and ", other.dump());
-  }
-  return {};
-}
 
 ResultFile merge_results(std::vector<ResultFile> files, bool allow_partial) {
   if (files.empty()) throw Error(ErrorCode::kInvalidArgument, "there are no shards to merge");

@@ -1,7 +1,6 @@
 // Shards of one run become the file that the run would have written by itself.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,15 +8,10 @@
 
 namespace precis {
 
-// What two runs differ in, beside the shard: "field 'seed' is 1 and 2". Nothing if they are shards
-// of the same run. The settings 'shard', 'out' and 'output' may differ.
-std::optional<std::string> run_difference(const RunRow& a, const RunRow& b);
-
 // A run deals its samples out in turn: of n shards, number s gets the samples s - 1, s - 1 + n, ...
 // of the run's order, with all their rows together. So the samples are taken back in turn, from
 // shard 1 on. A sample is a sequence of rows with equal suite, task, length and index. The run row
-// becomes that of shard 1 of 1, without the settings 'shard', 'out' and 'output'. Works for files
-// of times alike.
+// becomes that of shard 1 of 1. Works for files of times alike.
 //
 // Throws Error(kFormat) that names files and values: when runs differ, a shard is there twice or
 // not at all, a shard has fewer samples than its turn asks for (it was not finished), two rows with

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "report/run_difference.h"
 
 namespace precis {
 namespace {
@@ -61,16 +61,6 @@ std::string timing_path(const std::string& results) {
   return stem + ".timing.jsonl";
 }
 
-std::string first_difference(const RunRow& a, const RunRow& b) {
-  using Json = nlohmann::ordered_json;
-  const Json left = Json::parse(print_row(a));
-  const Json right = Json::parse(print_row(b));
-  for (const auto& [name, value] : left.items())
-    if (value != right.at(name))
-      return concat("field '", name, "': ", value.dump(), " and ", right.at(name).dump());
-  return {};
-}
-
 RunLog::RunLog(const std::string& path, const RunRow& run, std::span<const UnitKey> plan,
                const RowsOf& rows_of)
     : path_(path),
@@ -104,7 +94,8 @@ bool RunLog::has_begun(int file, const std::string& path, const std::string& tex
   try {
     const ResultRow first = parse_row(std::string_view(text).substr(0, text.find('\n')));
     if (const auto* run = std::get_if<RunRow>(&first))
-      what = "holds another run, " + first_difference(*run, std::get<RunRow>(parse_row(run_line_)));
+      what = "holds another run, " +
+             run_difference(*run, std::get<RunRow>(parse_row(run_line_))).value_or("");
   } catch (const Error&) {
     // The line's own fault does not matter: the file is not ours.
   }

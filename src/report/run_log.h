@@ -63,7 +63,4 @@ class RunLog {
   int times_ = -1;
 };
 
-// The first field in which two runs differ, as "field 'seed': 1 and 2"; empty if they are the same.
-std::string first_difference(const RunRow& a, const RunRow& b);
-
 }  // namespace precis

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "report/result_merge.h"
+#include "report/run_difference.h"
 #include "report/summary_parts.h"
 
 namespace precis {
@@ -99,9 +99,9 @@ std::size_t source_of(std::vector<Source>& sources, const RunRow& run) {
   if (i == sources.size())
     sources.push_back({run.model, run.model_sha256, run.model_type, run.seed, {}, {}});
   Source& source = sources[i];
-  const bool known =
-      std::any_of(source.runs.begin(), source.runs.end(),
-                  [&run](const RunRow* other) { return !run_difference(*other, run); });
+  const bool known = std::any_of(
+      source.runs.begin(), source.runs.end(),
+      [&run](const RunRow* other) { return !run_difference_beside_shard(*other, run); });
   if (!known) source.runs.push_back(&run);
   return i;
 }
@@ -172,7 +172,8 @@ void note_shards(const std::vector<ResultFile>& files, Summary& to) {
   for (const ResultFile& file : files) {
     if (file.run.n_shards == 1) continue;
     const auto found = std::find_if(runs.begin(), runs.end(), [&file](const Run& other) {
-      return other.run->n_shards == file.run.n_shards && !run_difference(*other.run, file.run);
+      return other.run->n_shards == file.run.n_shards &&
+             !run_difference_beside_shard(*other.run, file.run);
     });
     if (found != runs.end())
       found->shards.insert(file.run.shard);

@@ -37,9 +37,8 @@ std::optional<std::string> ruler_missing(std::string_view task, const RulerMater
 //   The same arguments give the same bytes on every platform. Keys, values and words are drawn from
 // (seed, task, index), whatever the length; which questions qa_1 and qa_2 choose from depends on
 // what fits the length.
-//   Throws Error(kInvalidArgument) for an unknown task (lists the known ones), one whose material
-//   is
-// missing, a length that is too small (with the least, in tokens) and one above 2^20.
+//   Throws Error(kInvalidArgument) for an unknown task (lists the known ones), one without its
+// material, a length that is too small (with the least, in tokens) and one above 2^20.
 TaskSample make_ruler_sample(std::string_view task, std::size_t length, std::size_t index,
                              std::uint64_t seed, const TokenCodec& codec,
                              const RulerMaterials& materials);

@@ -2,12 +2,12 @@
 
 import json
 import os
-import random
-import signal
 import subprocess
 import tempfile
 import time
 import unittest
+
+from kill_and_resume import killed_ten_times
 
 PRECIS = os.environ["PRECIS_BIN"]
 TINY = os.environ["PRECIS_TINY_DIR"]
@@ -100,21 +100,8 @@ class EvalTasks(unittest.TestCase):
         self.rows("ruler", "undisturbed.jsonl", *arguments)
         seconds = time.monotonic() - start
         whole = self.read("undisturbed.jsonl")
-        chance = random.Random(2)
-        n_kills = 0
-        for _ in range(200):
-            if n_kills == 10:
-                break
-            process = subprocess.Popen([PRECIS, "eval", "ruler", "-m", QWEN, "-o", self.path("killed.jsonl"), *SHORT,
-                                        *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            try:
-                process.wait(timeout=chance.uniform(0.1, 0.8) * seconds)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                n_kills += process.wait() == -signal.SIGKILL
-            if os.path.exists(self.path("killed.jsonl")) and self.read("killed.jsonl") == whole and n_kills < 10:
-                os.remove(self.path("killed.jsonl"))
-        self.assertEqual(n_kills, 10)
+        command = [PRECIS, "eval", "ruler", "-m", QWEN, "-o", self.path("killed.jsonl"), *SHORT, *arguments]
+        self.assertEqual(killed_ten_times(command, self.path("killed.jsonl"), whole, seconds, 2), 10)
         self.rows("ruler", "killed.jsonl", *arguments)
         self.assertEqual(self.read("killed.jsonl"), whole)
 
@@ -146,7 +133,7 @@ class EvalTasks(unittest.TestCase):
         ask = ["ask", "-m", QWEN, "-o", self.path("x.jsonl"), "-f", text]
         for arguments, message in [
             ([], "what is to be evaluated?"),
-            (["--from", text, "-m", QWEN, "-o", self.path("x.jsonl")], "not JSON"),
+            (["--from", text, "-m", QWEN, "-o", self.path("x.jsonl")], "no result file"),
             (["--from", self.path("missing"), "-m", QWEN, "-o", self.path("x.jsonl")], "missing"),
             (["--from", text], "needs a model"),
             (ruler + ["--task", "niah"], "niah_single_1"),

@@ -2,12 +2,12 @@
 
 import json
 import os
-import random
-import signal
 import subprocess
 import tempfile
 import time
 import unittest
+
+from kill_and_resume import killed_ten_times
 
 PRECIS = os.environ["PRECIS_BIN"]
 TINY = os.environ["PRECIS_TINY_DIR"]
@@ -71,21 +71,7 @@ class Eval(unittest.TestCase):
         self.rows("undisturbed.jsonl")
         seconds = time.monotonic() - start
         whole = self.read("undisturbed.jsonl")
-        chance = random.Random(1)
-        n_kills = 0
-        for _ in range(200):
-            if n_kills == 10:
-                break
-            process = subprocess.Popen(self.command("killed.jsonl"), stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL)
-            try:
-                process.wait(timeout=chance.uniform(0.1, 0.8) * seconds)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                n_kills += process.wait() == -signal.SIGKILL
-            if os.path.exists(self.path("killed.jsonl")) and self.read("killed.jsonl") == whole and n_kills < 10:
-                os.remove(self.path("killed.jsonl"))
-        self.assertEqual(n_kills, 10)
+        self.assertEqual(killed_ten_times(self.command("killed.jsonl"), self.path("killed.jsonl"), whole, seconds, 1), 10)
         self.rows("killed.jsonl")
         self.assertEqual(self.read("killed.jsonl"), whole)
 
@@ -104,7 +90,7 @@ class Eval(unittest.TestCase):
         before = self.read("results.jsonl")
         result = self.run_eval("results.jsonl", "--seed", "9")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("field 'seed': 1 and 9", result.stderr)
+        self.assertIn("field 'seed' is 1 and 9", result.stderr)
         self.assertEqual(self.read("results.jsonl"), before)
 
     def test_the_environment_is_heard_by_the_command_that_runs_only(self):

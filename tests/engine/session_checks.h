@@ -49,8 +49,9 @@ class TinySession : public testing::TestWithParam<const char*> {
 };
 
 // A preset for each way through the engine: nothing condensed, no observation, the last queries,
-// all queries, blocks and biases, heads and layers of different sizes. What every preset must keep
-// to, its contract (tests/methods/contract_test.cpp) says without a model.
+// all queries, blocks and biases, heads and layers of different sizes; each keeps the last tokens.
+// What every preset must keep to, its contract (tests/methods/contract_test.cpp) says without a
+// model.
 inline std::vector<std::string> engine_presets() {
   return {"full", "streaming", "snapkv", "h2o", "selkv", "adakv", "pyramidkv"};
 }

@@ -188,9 +188,7 @@ TEST_P(SessionTest, TokenMajorAndLayerMajorPrefillAgree) {
 
 TEST_P(SessionTest, PositionsStayTrue) {
   for (const std::string& spec : engine_presets()) {
-    const CondenseRequest req = request(spec, "25%");
-    const bool keeps_last = req.method.is_full() || req.method.selector->protection().n_recent > 0;
-    Session session = condensed(req);
+    Session session = condensed(request(spec, "25%"));
     EXPECT_EQ(session.next_position(), kPrompt) << spec;
     for (const std::size_t il : engine_->compressible_indices()) {
       const FrozenLayer* layer = session.frozen_layer(il);
@@ -203,9 +201,7 @@ TEST_P(SessionTest, PositionsStayTrue) {
           ASSERT_LT(position, static_cast<std::int32_t>(kPrompt)) << spec;
           previous = position;
         }
-        if (keeps_last) {
-          EXPECT_EQ(previous, static_cast<std::int32_t>(kPrompt) - 1) << spec;
-        }
+        EXPECT_EQ(previous, static_cast<std::int32_t>(kPrompt) - 1) << spec << ": last token kept";
       }
       EXPECT_EQ(session.tail(il).first_position(), static_cast<std::int32_t>(kPrompt)) << spec;
     }

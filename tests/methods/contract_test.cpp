@@ -193,11 +193,11 @@ TEST_P(Contract, ALayerDependsOnNoOtherLayer) {
   const LayerCase c = make_layer(kShape, 120, Pattern::kRandom, 13);
   const Outcome among = condense(method, "50%", {a, b}, serial);
   const Outcome others = condense(method, "50%", {c, b}, serial);
-  EXPECT_EQ(fingerprint(among.layers[1]) == fingerprint(others.layers[1]), true);
+  EXPECT_TRUE(fingerprint(among.layers[1]) == fingerprint(others.layers[1]));
   // Random choices are seeded by the layer's number, so equal layers choose otherwise.
   if (method.spec.find("score=random") != std::string::npos) {
     const Outcome alone = condense(method, "50%", {b}, serial);
-    EXPECT_EQ(fingerprint(among.layers[1]) == fingerprint(alone.layers[0]), false);
+    EXPECT_FALSE(fingerprint(among.layers[1]) == fingerprint(alone.layers[0]));
   }
 }
 

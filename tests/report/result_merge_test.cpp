@@ -44,8 +44,6 @@ std::vector<ResultFile> deal(const ResultFile& whole, std::size_t n_shards) {
     out[s].run = whole.run;
     out[s].run.shard = s + 1;
     out[s].run.n_shards = n_shards;
-    out[s].run.settings.push_back({"shard", {std::to_string(s + 1)}});
-    out[s].run.settings.push_back({"out", {out[s].path}});
   }
   std::size_t sample = 0;
   for (std::size_t i = 0; i < whole.rows.size(); ++i) {

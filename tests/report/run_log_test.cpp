@@ -129,7 +129,7 @@ TEST_F(RunLogTest, AnotherRunsFileIsRefusedAndKept) {
   finish();
   const std::string whole = read(path_);
   run_.seed = 7;
-  EXPECT_NE(refused().find("field 'seed': 0 and 7"), std::string::npos) << refused();
+  EXPECT_NE(refused().find("field 'seed' is 0 and 7"), std::string::npos) << refused();
   run_.seed = 0;
   plan_[1].index = 5;
   EXPECT_NE(refused().find(":3: sample 0 of task 'cwe'"), std::string::npos) << refused();
@@ -154,7 +154,7 @@ TEST_F(RunLogTest, AnotherFileInTheTimesPlaceIsRefusedAndKept) {
   other.seed = 9;
   const std::string line = print_row(other) + "\n";
   write(times, line);
-  EXPECT_NE(refused().find("field 'seed': 9 and 0"), std::string::npos) << refused();
+  EXPECT_NE(refused().find("field 'seed' is 9 and 0"), std::string::npos) << refused();
   EXPECT_EQ(read(times), line);
   EXPECT_EQ(read(path_), whole);
 }
