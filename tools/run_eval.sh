@@ -62,11 +62,11 @@ case $plan in
     small=(--keep 25% "${both[@]}")
     for model in qwen gemma; do
       evaluate ruler-$model ruler "${!model}" --length 512 -n 1 --essay "$haystack" "${small[@]}" \
-        --task niah_single_2,niah_multikey_1,vt,fwe
+        --task niah_single_2,vt,fwe
       evaluate fidelity-$model fidelity "${!model}" -f "$haystack" -n 1 --context 512 \
         --continuation 64 --keep 25%
-      evaluate needle-$model needle "${!model}" --length 256,512 --depth 0,50,100 -n 1 \
-        --essay "$haystack" --keep 25%
+      evaluate needle-$model needle "${!model}" --length 384,512 --depth 0,100 -n 1 \
+        --essay "$haystack" --keep 50%
     done
     ;;
   whole)
