@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "compress/layer_shares.h"
 #include "compress/row_choice.h"
-#include "kernels/rows.h"
 
 namespace precis {
 namespace {
@@ -67,37 +66,7 @@ void check_plans(const std::vector<HeadPlan>& plans, const LayerTable& table) {
                  " protected tokens kept of ", table.protection.count(n));
     total += plan.kept.size();
   }
-  PRECIS_CHECK(total <= table.entries_per_head * table.n_kv_heads, total, " > ",
-               table.entries_per_head, " * ", table.n_kv_heads);
-}
-
-// The kept rows of one head, packed from f32: a merged value is rounded once. Others keep their
-// bits in f16.
-FrozenLayer::Head gather(const TailRows& dense, std::size_t head, const HeadPlan& plan,
-                         const HeadMerge* merge, const RowTypes& rows) {
-  const std::size_t width = dense.shape().head_dim;
-  const EntryView from = dense.head(head);
-  const std::size_t n = plan.kept.size();
-  FrozenLayer::Head out;
-  out.rows = PackedList(rows, width);
-  out.rows.reserve(n);
-  out.positions.reserve(n);
-  std::vector<float> group(2 * kGroupEntries * width);
-  float* values = group.data() + kGroupEntries * width;
-  for (std::size_t start = 0; start < n; start += kGroupEntries) {
-    const std::size_t count = std::min(kGroupEntries, n - start);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t token = plan.kept[start + i];
-      convert_rows(from.keys + token * width, group.data() + i * width, width);
-      if (merge != nullptr && merge->changed[start + i] != 0)
-        std::copy_n(merge->values.data() + (start + i) * width, width, values + i * width);
-      else
-        convert_rows(from.values + token * width, values + i * width, width);
-      out.positions.push_back(dense.first_position() + static_cast<std::int32_t>(token));
-    }
-    out.rows.append(group.data(), values, count);
-  }
-  return out;
+  PRECIS_CHECK(total <= table.n_entries, total, " > ", table.n_entries);
 }
 
 }  // namespace
@@ -168,7 +137,8 @@ void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
   }
   const auto all_layers = [&](std::size_t m) {
     std::size_t bytes = 0;
-    for (const LayerShape& layer : layers_) bytes += layer_bytes(layer, rows_, m);
+    for (const LayerShape& layer : layers_)
+      bytes += layer_bytes(layer, rows_, m * layer.kv.n_kv_heads);
     return bytes;
   };
   // The largest m that fits; bytes grow with m.
@@ -197,42 +167,45 @@ void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
 // Bytes of a layer grow with its entries in steps of whole groups at most, so that a sum of entries
 // that fits when all layers are alike may be a little too many bytes when they are not.
 void Condenser::plan_layers(std::size_t least) {
-  const std::size_t total = entries_per_head_ * layers_.size();
-  layer_entries_.assign(layers_.size(), entries_per_head_);
-  if (method_.layers == nullptr) return;
-  layer_entries_ = share_out(
-      method_.layers->entries(layers_.size(), entries_per_head_, method_.selector->protection()),
-      total, least, n_tokens_ - 1);
-  const auto bytes = [&] {
-    std::size_t sum = 0;
-    for (std::size_t l = 0; l < layers_.size(); ++l)
-      sum += layer_bytes(layers_[l], rows_, layer_entries_[l]);
-    return sum;
-  };
-  while (bytes() > allowed_bytes_)
-    --*std::max_element(layer_entries_.begin(), layer_entries_.end());
+  std::vector<std::size_t> shares(layers_.size(), entries_per_head_);
+  if (method_.layers != nullptr && !method_.layers->sees_scores()) {
+    const std::vector<ShareBounds> bounds(layers_.size(), {least, n_tokens_ - 1});
+    shares = share_out(
+        method_.layers->entries(layers_.size(), entries_per_head_, method_.selector->protection()),
+        entries_per_head_ * layers_.size(), bounds);
+    const auto bytes = [&] {
+      std::size_t sum = 0;
+      for (std::size_t l = 0; l < layers_.size(); ++l)
+        sum += layer_bytes(layers_[l], rows_, shares[l] * layers_[l].kv.n_kv_heads);
+      return sum;
+    };
+    while (bytes() > allowed_bytes_) --*std::max_element(shares.begin(), shares.end());
+  }
+  layer_entries_.clear();
+  for (std::size_t l = 0; l < layers_.size(); ++l)
+    layer_entries_.push_back(shares[l] * layers_[l].kv.n_kv_heads);
 }
 
 std::size_t Condenser::layer_bytes(const LayerShape& layer, const RowTypes& rows,
-                                   std::size_t m) const {
-  const std::size_t n_heads = layer.kv.n_kv_heads;
+                                   std::size_t n) const {
   const std::size_t extra = sizeof(std::int32_t) + (uses_bias() ? sizeof(float) : 0);
-  // Heads may share m * n_heads entries unevenly.
-  return most_row_bytes(rows, layer.kv.head_dim, n_heads * m, n_heads) + n_heads * m * extra;
+  // Heads may share the entries unevenly.
+  return most_row_bytes(rows, layer.kv.head_dim, n, layer.kv.n_kv_heads) + n * extra;
 }
 
 std::size_t Condenser::most_entries(const LayerShape& layer, const RowTypes& rows,
                                     std::size_t bytes) const {
+  const std::size_t n_heads = layer.kv.n_kv_heads;
   std::size_t low = 0;
   std::size_t high = n_tokens_;
   while (low < high) {
     const std::size_t middle = (low + high + 1) / 2;
-    if (layer_bytes(layer, rows, middle) <= bytes)
+    if (layer_bytes(layer, rows, middle * n_heads) <= bytes)
       low = middle;
     else
       high = middle - 1;
   }
-  return low;
+  return low * n_heads;
 }
 
 // A layer that needs finer keys keeps fewer entries: its bytes are its share of the budget.
@@ -263,7 +236,9 @@ RowTypes Condenser::choose_rows(std::vector<HeadView>& heads, Executor& executor
     RowTypes next = rows;
     next.keys = finer(rows.keys);
     // Without room for the protected tokens the layer stays as it is; the report shows its error.
-    if (!keeps_everything_ && entries_of_layer(heads.front().layer, next) < needed) break;
+    if (!keeps_everything_ && !shares_by_scores() &&
+        entries_of_layer(heads.front().layer, next) < needed * heads.size())
+      break;
     rows = next;
     error = 0;
   }
@@ -292,6 +267,9 @@ std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& d
                  " rows");
     PRECIS_CHECK(observed.block_attention.size() == n_kv_heads * n_tokens_ * observed.block,
                  observed.block_attention.size(), " for blocks of ", observed.block);
+    PRECIS_CHECK(observed.repeat_chunk == 0 || observed.log_peaks.size() == n_kv_heads * n_tokens_,
+                 observed.log_peaks.size(), " for ", n_kv_heads, " heads of ", n_tokens_,
+                 " tokens");
   }
   std::vector<HeadView> heads(n_kv_heads);
   for (std::size_t h = 0; h < n_kv_heads; ++h) {
@@ -315,6 +293,7 @@ std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& d
     head.observed_block = observed.block;
     head.observed_block_attention =
         observed.block_attention.data() + h * n_tokens_ * observed.block;
+    if (observed.repeat_chunk != 0) head.log_peaks = observed.log_peaks.data() + h * n_tokens_;
   }
   return heads;
 }
@@ -334,16 +313,21 @@ std::vector<float> Condenser::score(std::vector<HeadView>& heads, Executor& exec
   return scores;
 }
 
-std::vector<HeadPlan> Condenser::select(std::size_t layer, const std::vector<float>& scores,
-                                        std::size_t entries_per_head) const {
+LayerTable Condenser::table_of(std::size_t layer, const float* scores,
+                               std::size_t n_entries) const {
   LayerTable table;
   table.layer = layer;
   table.n_layers = layers_.size();
   table.n_kv_heads = layers_[layer].kv.n_kv_heads;
   table.n_tokens = n_tokens_;
-  table.scores = scores.data();
+  table.scores = scores;
   table.protection = method_.selector->protection();
-  table.entries_per_head = entries_per_head;
+  table.floor = method_.selector->floor();
+  table.n_entries = n_entries;
+  return table;
+}
+
+std::vector<HeadPlan> Condenser::select(const LayerTable& table) const {
   std::vector<HeadPlan> plans = method_.selector->select(table);
   check_plans(plans, table);
   return plans;
@@ -360,8 +344,13 @@ std::vector<HeadMerge> Condenser::merge(std::vector<HeadView>& heads,
     const std::size_t n_kept = plans[h].kept.size();
     HeadMerge merged = method_.merger->merge(heads[h], plans[h]);
     PRECIS_CHECK(merged.changed.size() == n_kept && merged.mass_ratio.size() == n_kept &&
+                     merged.n_merged.size() == n_kept &&
                      merged.values.size() == n_kept * heads[h].head_dim,
                  n_kept, " kept");
+    PRECIS_CHECK(merged.keys_changed.empty() ? merged.keys.empty()
+                                             : merged.keys_changed.size() == n_kept &&
+                                                   merged.keys.size() == merged.values.size(),
+                 n_kept, " kept, ", merged.keys_changed.size(), " flags of keys");
     merges[h] = std::move(merged);
   });
   return merges;
@@ -377,9 +366,100 @@ void Condenser::record(std::size_t layer, const FrozenLayer& frozen) {
                " after layer ", layer, " of ", report_.method);
 }
 
-FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
-                                      const ObservedQueries& observed, Executor& executor,
-                                      const CancelFlag* cancel) {
+std::vector<std::size_t> Condenser::divide(std::span<const LayerTable> done,
+                                           std::size_t n_entries) const {
+  std::vector<ShareBounds> bounds;
+  std::size_t least = 0;
+  std::size_t most = 0;
+  for (const LayerTable& table : done) {
+    // Entries of all heads; the floor is a promise of the selector's that a small budget breaks.
+    const std::size_t needed =
+        std::max<std::size_t>(table.protection.count(n_tokens_), 1) * table.n_kv_heads;
+    const std::size_t promised =
+        (table.protection.count(n_tokens_) + table.floor) * table.n_kv_heads;
+    bounds.push_back({std::clamp(promised, needed, std::max(needed, n_entries / layers_.size())),
+                      (n_tokens_ - 1) * table.n_kv_heads});
+    bounds.back().least = std::min(bounds.back().least, bounds.back().most);
+    least += bounds.back().least;
+    most += bounds.back().most;
+  }
+  const std::vector<double> wanted = method_.layers->divide(done, weights_, n_entries);
+  PRECIS_CHECK(wanted.size() == done.size(), wanted.size(), " vs ", done.size());
+  return share_out(wanted, std::clamp(n_entries, least, most), bounds);
+}
+
+void Condenser::give_up(std::size_t layer, std::size_t n_entries) {
+  Layer& own = drafts_[layer];
+  if (own.draft.n_entries() <= n_entries) return;
+  const std::vector<float> scores = own.draft.masked(own.scores, n_tokens_);
+  own.draft.drop_to(select(table_of(layer, scores.data(), n_entries)));
+}
+
+std::size_t Condenser::make_room(std::size_t layer, const std::vector<float>& scores) {
+  std::vector<LayerTable> done;
+  for (std::size_t l = 0; l < layer; ++l) done.push_back(table_of(l, drafts_[l].scores.data(), 0));
+  done.push_back(table_of(layer, scores.data(), 0));
+  weights_.push_back(method_.layers->weigh(done.back()));
+  PRECIS_CHECK(std::isfinite(weights_.back()), "layer ", layer, " weighs ", weights_.back());
+  std::size_t n_entries = 0;
+  for (const std::size_t n : layer_entries_) n_entries += n;
+  const std::vector<std::size_t> shares = divide(done, n_entries);
+  for (std::size_t l = 0; l < layer; ++l) give_up(l, shares[l]);
+  return shares[layer];
+}
+
+// Layers whose keys need a finer type, or whose heads share groups of rows unevenly, take more than
+// the entries were counted with.
+void Condenser::fit_bytes() {
+  std::vector<LayerTable> done;
+  std::size_t n_entries = 0;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    done.push_back(table_of(l, drafts_[l].scores.data(), 0));
+    n_entries += layer_entries_[l];
+  }
+  while (true) {
+    const std::vector<std::size_t> shares = divide(done, n_entries);
+    std::size_t bytes = 0;
+    for (std::size_t l = 0; l < layers_.size(); ++l)
+      bytes += layer_bytes(layers_[l], drafts_[l].rows, shares[l]);
+    if (bytes <= allowed_bytes_) {
+      for (std::size_t l = 0; l < layers_.size(); ++l) give_up(l, shares[l]);
+      return;
+    }
+    // In proportion, and a little less so that a few rounds are enough.
+    const double part = static_cast<double>(allowed_bytes_) / static_cast<double>(bytes);
+    const auto fewer = static_cast<std::size_t>(static_cast<double>(n_entries) * part);
+    PRECIS_CHECK(n_entries > layers_.size(), bytes, " bytes do not fit in ", allowed_bytes_);
+    n_entries = std::min(fewer, n_entries - 1);
+  }
+}
+
+void Condenser::add_biases(std::size_t first, std::size_t n) {
+  std::vector<LayerEntries> entries;
+  for (std::size_t l = first; l < first + n; ++l) entries.push_back(drafts_[l].draft.entries());
+  std::vector<std::vector<std::vector<float>>> biases = method_.compensator->compensate(entries);
+  PRECIS_CHECK(biases.size() == n, biases.size(), " vs ", n);
+  for (std::size_t l = 0; l < n; ++l) {
+    for (std::size_t h = 0; h < biases[l].size(); ++h)
+      for (const float bias : biases[l][h])
+        if (!std::isfinite(bias))
+          throw Error(ErrorCode::kInternal,
+                      concat("a bias in layer ", frozen_.size() + first + l, ", head ", h, " is ",
+                             bias, ": the model's keys or queries are not finite"));
+    drafts_[first + l].draft.set_biases(std::move(biases[l]));
+  }
+}
+
+void Condenser::note_held(std::size_t more) {
+  std::size_t bytes = more;
+  for (const Layer& layer : drafts_)
+    bytes += layer.draft.bytes() + layer.scores.size() * sizeof(float);
+  report_.most_held_bytes = std::max(report_.most_held_bytes, bytes);
+}
+
+void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
+                               const ObservedQueries& observed, Executor& executor,
+                               const CancelFlag* cancel) {
   const std::size_t expected = std::exchange(next_layer_, kSpent);
   PRECIS_CHECK(layer == expected && layer < layers_.size(), "layer ", layer, ", expected ",
                expected, " of ", layers_.size());
@@ -395,51 +475,63 @@ FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
       throw_if_cancelled(cancel);
       kept[h].rows = PackedList::from_rows(rows, dense.shape().head_dim, dense.head(h));
     });
-    FrozenLayer whole(dense.shape(), std::move(kept), dense.first_position());
+    frozen_.emplace_back(dense.shape(), std::move(kept), dense.first_position());
     report_.freeze_ms += watch.lap();
-    if (details_) report_.mass_ratios.emplace_back();
-    record(layer, whole);
     next_layer_ = layer + 1;
-    return whole;
+    return;
   }
-  const std::size_t n_entries = entries_of_layer(layer, rows);
   report_.freeze_ms += watch.lap();
-  const std::vector<float> scores = score(heads, executor);
+  if (observation_.repeat_chunk != 0) report_.repeat_ms += observed.repeat_ms;
+  std::vector<float> scores = score(heads, executor);
   report_.score_ms += watch.lap();
   throw_if_cancelled(cancel);
-  const std::vector<HeadPlan> plans = select(layer, scores, n_entries);
+  const bool shared = shares_by_scores();
+  const std::size_t n_entries = shared ? make_room(layer, scores) : entries_of_layer(layer, rows);
+  const std::vector<HeadPlan> plans = select(table_of(layer, scores.data(), n_entries));
   report_.select_ms += watch.lap();
+  for (std::size_t h = 0; h < heads.size(); ++h) heads[h].scores = scores.data() + h * n_tokens_;
   const std::vector<HeadMerge> merges = merge(heads, plans, executor);
-  std::vector<std::vector<float>> biases;
-  if (uses_bias()) biases = method_.compensator->compensate(plans, merges);
-  report_.merge_ms += watch.lap();
-
-  std::vector<FrozenLayer::Head> kept(heads.size());
-  executor.run(heads.size(), [&](std::size_t h, std::size_t) {
-    throw_if_cancelled(cancel);
-    kept[h] = gather(dense, h, plans[h], merges.empty() ? nullptr : &merges[h], rows);
-    if (biases.empty()) return;
-    for (const float bias : biases[h])
-      if (!std::isfinite(bias))
-        throw Error(ErrorCode::kInternal,
-                    concat("a bias in layer ", layer, ", head ", h, " is ", bias,
-                           ": the model's keys or queries are not finite"));
-    kept[h].bias = std::move(biases[h]);
-  });
-  FrozenLayer frozen(dense.shape(), std::move(kept), dense.first_position());
-  if (details_) {
-    report_.mass_ratios.emplace_back();
-    for (const HeadMerge& merged : merges) report_.mass_ratios.back().push_back(merged.mass_ratio);
-  }
   for (const HeadMerge& merged : merges) {
     report_.n_routed += merged.n_routed;
     report_.n_dropped += merged.n_dropped;
     report_.n_floored += merged.n_floored;
   }
+  report_.merge_ms += watch.lap();
+  if (!shared) scores.clear();
+  drafts_.push_back({LayerDraft(dense, plans, merges, shared ? RowTypes{} : rows, executor, cancel),
+                     rows, std::move(scores)});
+  if (shared) note_held(0);
+  if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(drafts_.size() - 1, 1);
+  if (!stays_open()) freeze_drafts(executor, cancel);
   report_.freeze_ms += watch.lap();
-  record(layer, frozen);
   next_layer_ = layer + 1;
-  return frozen;
+}
+
+void Condenser::freeze_drafts(Executor& executor, const CancelFlag* cancel) {
+  for (Layer& layer : drafts_) {
+    throw_if_cancelled(cancel);
+    if (details_) report_.mass_ratios.push_back(layer.draft.mass_ratios());
+    layer.scores = {};
+    frozen_.push_back(layer.draft.freeze(layer.rows, executor));
+  }
+  drafts_.clear();
+}
+
+std::vector<FrozenLayer> Condenser::finish(Executor& executor, const CancelFlag* cancel) {
+  const std::size_t n_done = std::exchange(next_layer_, kSpent);
+  PRECIS_CHECK(n_done == layers_.size(), n_done, " of ", layers_.size(), " layers");
+  throw_if_cancelled(cancel);
+  Stopwatch watch;
+  if (shares_by_scores()) fit_bytes();
+  report_.select_ms += watch.lap();
+  if (!keeps_everything_ && uses_bias() && method_.compensator->needs_all_layers())
+    add_biases(0, layers_.size());
+  report_.merge_ms += watch.lap();
+  freeze_drafts(executor, cancel);
+  if (details_) report_.mass_ratios.resize(layers_.size());
+  for (std::size_t l = 0; l < layers_.size(); ++l) record(l, frozen_[l]);
+  report_.freeze_ms += watch.lap();
+  return std::move(frozen_);
 }
 
 }  // namespace precis

@@ -2,7 +2,13 @@
 // of them. The layers may come as the prefill produces them (each can be freed at once) or later
 // from a kept dense cache: the result is the same, bit for bit, for any number of workers.
 //
-// Call order: condense_layer(0) condense_layer(1) ... condense_layer(n_layers - 1). One thread.
+// A method may decide over all layers: the budgets of the layers then depend on their scores. Of
+// the layers so far the driver holds what they would keep if no other layer came, which is never
+// more than the whole budget, and gives up the lowest entries as layers come. Beside these entries
+// (as f16, whatever the row types) it holds a score for every token and head of the layers so far.
+//
+// Call order: condense_layer(0) condense_layer(1) ... condense_layer(n_layers - 1) finish().
+// One thread.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +18,7 @@
 #include "base/executor.h"
 #include "cache/kv_rows.h"
 #include "compress/budget.h"
+#include "compress/layer_draft.h"
 #include "compress/method.h"
 #include "compress/report.h"
 
@@ -30,7 +37,7 @@ class Condenser {
   // budget is below the protected tokens (message: both numbers, in entries per head), leaves no
   // entry at all or, in bytes, is below fixed_bytes; and if n_tokens is 0. A prompt not longer than
   // the method's protected tokens, or a budget of at least the dense bytes, is left whole: see
-  // report().skipped; condense_layer then returns every row. `full` keeps everything whatever the
+  // report().skipped; every row is then kept. `full` keeps everything whatever the
   // budget, and is not "skipped". fixed_bytes: cache bytes outside the listed layers (sliding
   // layers), charged to a budget in bytes. rows: how entries are stored; a budget as a ratio or in
   // tokens is relative to the whole cache stored so. Throws Error(kUnsupported) if a layer's head
@@ -50,30 +57,59 @@ class Condenser {
   // `layer` counts compressible layers from 0. REQUIRES: dense.size() == n_tokens and observed
   // serves observation(). Throws Error(kCancelled) when the flag is raised: the condenser is then
   // spent.
-  FrozenLayer condense_layer(std::size_t layer, const TailRows& dense,
-                             const ObservedQueries& observed, Executor& executor,
-                             const CancelFlag* cancel = nullptr);
+  void condense_layer(std::size_t layer, const TailRows& dense, const ObservedQueries& observed,
+                      Executor& executor, const CancelFlag* cancel = nullptr);
+  // What is kept of every layer. Once, after the last layer. Throws as condense_layer does.
+  std::vector<FrozenLayer> finish(Executor& executor, const CancelFlag* cancel = nullptr);
 
+  // Complete after finish().
   const CompressionReport& report() const { return report_; }
 
  private:
+  // A layer that is scored; its entries may change until finish().
+  struct Layer {
+    LayerDraft draft;
+    RowTypes rows;              // of the finished layer
+    std::vector<float> scores;  // [heads, n_tokens] while entries may be given up
+  };
+
   void plan_budget(const Budget& budget, std::size_t fixed_bytes);
   void plan_layers(std::size_t least);
   std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
                                    const ObservedQueries& observed, const CancelFlag* cancel) const;
   std::vector<float> score(std::vector<HeadView>& heads, Executor& executor) const;
-  std::vector<HeadPlan> select(std::size_t layer, const std::vector<float>& scores,
-                               std::size_t entries_per_head) const;
+  LayerTable table_of(std::size_t layer, const float* scores, std::size_t n_entries) const;
+  std::vector<HeadPlan> select(const LayerTable& table) const;
   std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
                                Executor& executor) const;
   bool uses_bias() const {
     return method_.compensator != nullptr && method_.compensator->uses_bias();
   }
-  // Bytes of m entries in every head of a layer, at most.
-  std::size_t layer_bytes(const LayerShape& layer, const RowTypes& rows, std::size_t m) const;
+  // Whether layers give up entries for later ones.
+  bool shares_by_scores() const {
+    return !keeps_everything_ && method_.layers != nullptr && method_.layers->sees_scores();
+  }
+  // Whether a layer waits for the later ones.
+  bool stays_open() const {
+    return shares_by_scores() ||
+           (!keeps_everything_ && uses_bias() && method_.compensator->needs_all_layers());
+  }
+  // Bytes of n entries in the heads of a layer together, at most.
+  std::size_t layer_bytes(const LayerShape& layer, const RowTypes& rows, std::size_t n) const;
   std::size_t most_entries(const LayerShape& layer, const RowTypes& rows, std::size_t bytes) const;
   std::size_t entries_of_layer(std::size_t layer, const RowTypes& rows) const;
   RowTypes choose_rows(std::vector<HeadView>& heads, Executor& executor);
+  // What each of the layers that were scored may keep when all layers may keep n_entries.
+  std::vector<std::size_t> divide(std::span<const LayerTable> done, std::size_t n_entries) const;
+  // Lets a new layer take its share from the earlier ones; returns how much that is.
+  std::size_t make_room(std::size_t layer, const std::vector<float>& scores);
+  void give_up(std::size_t layer, std::size_t n_entries);
+  // Gives up entries until the layers fit in the budget's bytes.
+  void fit_bytes();
+  // Of n drafts from `first` on.
+  void add_biases(std::size_t first, std::size_t n);
+  void freeze_drafts(Executor& executor, const CancelFlag* cancel);
+  void note_held(std::size_t more);
   void record(std::size_t layer, const FrozenLayer& frozen);
 
   Method method_;
@@ -85,9 +121,14 @@ class Condenser {
   bool keeps_everything_ = false;
   Observation observation_;
   std::size_t entries_per_head_ = 0;
-  std::vector<std::size_t> layer_entries_;  // per KV head, of each layer; empty: keeps everything
-  std::size_t allowed_bytes_ = 0;           // of the listed layers
+  // Of all heads together, of each layer, as far as it is known before the scores; empty: keeps
+  // everything.
+  std::vector<std::size_t> layer_entries_;
+  std::size_t allowed_bytes_ = 0;  // of the listed layers
   std::size_t next_layer_ = 0;
+  std::vector<Layer> drafts_;        // of the layers that stay open
+  std::vector<double> weights_;      // LayerBudgets::weigh() of the layers so far
+  std::vector<FrozenLayer> frozen_;  // the finished ones before those
   CompressionReport report_;
 };
 

@@ -29,17 +29,24 @@ std::size_t move_in_proportion(std::size_t amount, const std::vector<double>& we
 }  // namespace
 
 std::vector<std::size_t> share_out(const std::vector<double>& wanted, std::size_t total,
-                                   std::size_t least, std::size_t most) {
+                                   std::span<const ShareBounds> bounds) {
   const std::size_t n = wanted.size();
-  PRECIS_CHECK(least <= most && least * n <= total && total <= most * n, least, " to ", most,
-               " of ", n, " numbers for a sum of ", total);
+  PRECIS_CHECK(bounds.size() == n, bounds.size(), " bounds of ", n, " shares");
   std::vector<std::size_t> out(n);
+  std::size_t least = 0;
+  std::size_t most = 0;
   for (std::size_t i = 0; i < n; ++i) {
     PRECIS_CHECK(std::isfinite(wanted[i]), "share ", i, " is ", wanted[i]);
-    const double bounded =
-        std::clamp(wanted[i], static_cast<double>(least), static_cast<double>(most));
+    PRECIS_CHECK(bounds[i].least <= bounds[i].most, "share ", i, ": ", bounds[i].least, " > ",
+                 bounds[i].most);
+    least += bounds[i].least;
+    most += bounds[i].most;
+    const double bounded = std::clamp(wanted[i], static_cast<double>(bounds[i].least),
+                                      static_cast<double>(bounds[i].most));
     out[i] = static_cast<std::size_t>(std::floor(bounded));
   }
+  PRECIS_CHECK(least <= total && total <= most, "a sum of ", total, " of ", n, " numbers from ",
+               least, " to ", most);
   while (true) {
     const std::size_t sum = std::accumulate(out.begin(), out.end(), std::size_t{0});
     if (sum == total) return out;
@@ -47,9 +54,9 @@ std::vector<std::size_t> share_out(const std::vector<double>& wanted, std::size_
     std::vector<std::size_t> room(n);
     std::vector<double> weights(n);
     for (std::size_t i = 0; i < n; ++i) {
-      room[i] = less ? out[i] - least : most - out[i];
+      room[i] = less ? out[i] - bounds[i].least : bounds[i].most - out[i];
       weights[i] = less ? static_cast<double>(room[i])
-                        : std::clamp(wanted[i], 1.0, 1.0 + static_cast<double>(most));
+                        : std::clamp(wanted[i], 1.0, 1.0 + static_cast<double>(bounds[i].most));
     }
     const auto move = [&](std::size_t i, std::size_t step) {
       out[i] = less ? out[i] - step : out[i] + step;

@@ -326,7 +326,10 @@ const char* stage_kind_name(StageKind kind) { return kKindNames[static_cast<std:
 
 Observation Method::observation(std::size_t n_tokens) const {
   Observation needed;
-  if (scorer != nullptr) needed.n_queries = scorer->queries_needed(n_tokens);
+  if (scorer != nullptr) {
+    needed.n_queries = scorer->queries_needed(n_tokens);
+    needed.repeat_chunk = scorer->repeat_chunk();
+  }
   if (merger != nullptr) {
     needed.n_queries = std::max(needed.n_queries, merger->queries_needed(n_tokens));
     needed.block = merger->attention_block();

@@ -9,6 +9,7 @@ namespace precis {
 
 bool ObservedQueries::serves(const Observation& wanted, std::size_t n_prompt) const {
   if (n_tokens < std::min(wanted.n_queries, n_prompt)) return false;
+  if (wanted.repeat_chunk != 0 && repeat_chunk != wanted.repeat_chunk) return false;
   return wanted.block == 0 || n_tokens == n_prompt || block == std::min(wanted.block, n_prompt);
 }
 
@@ -77,6 +78,19 @@ std::span<const float> HeadView::value_norms() {
     row_norms(entries.values, n_tokens, head_dim, value_norms_.data());
   }
   return value_norms_;
+}
+
+std::vector<double> LayerBudgets::entries(std::size_t n_layers, std::size_t entries_per_head,
+                                          const Protection&) const {
+  return std::vector<double>(n_layers, static_cast<double>(entries_per_head));
+}
+
+double LayerBudgets::weigh(const LayerTable&) const { return 0; }
+
+std::vector<double> LayerBudgets::divide(std::span<const LayerTable> done, std::span<const double>,
+                                         std::size_t n_entries) const {
+  return std::vector<double>(done.size(),
+                             static_cast<double>(n_entries) / static_cast<double>(done.size()));
 }
 
 }  // namespace precis

@@ -25,8 +25,10 @@ struct Observation {
   std::size_t n_queries = 0;  // queries of the last n_queries tokens
   // Attention within blocks of so many positions, of every token; 0: none.
   std::size_t block = 0;
+  // The prompt is read a second time, repeated in chunks of so many tokens; 0: it is not.
+  std::size_t repeat_chunk = 0;
 
-  bool none() const { return n_queries == 0 && block == 0; }
+  bool none() const { return n_queries == 0 && block == 0 && repeat_chunk == 0; }
 };
 
 // What was kept in passing during the prefill of one layer.
@@ -43,6 +45,11 @@ struct ObservedQueries {
   // queries that it is made of, which would be 19 MB a layer.
   std::size_t block = 0;
   std::vector<float> block_attention;  // [KV heads, tokens of the prompt, block]
+  // Logarithm of the most attention that each token got when the prompt was repeated (see
+  // engine/repeat_pass.h), and how long that took.
+  std::size_t repeat_chunk = 0;
+  std::vector<float> log_peaks;  // [KV heads, tokens of the prompt], <= 0; empty: not repeated
+  double repeat_ms = 0;
 
   // Whether a method that wants `wanted` of a prompt of n_prompt tokens finds it here.
   bool serves(const Observation& wanted, std::size_t n_prompt) const;
@@ -67,6 +74,8 @@ class HeadView {
   std::size_t observed_block = 0;      // 0: none was observed
   const float* observed_block_attention = nullptr;  // [n_tokens, observed_block]
   std::uint64_t seed = 0;                           // already mixed with layer and head
+  const float* log_peaks = nullptr;    // [n_tokens], nullptr: the prompt was not repeated
+  const float* scores = nullptr;       // the method's own, [n_tokens], for what runs after scoring
   const CancelFlag* cancel = nullptr;  // long loops call throw_if_cancelled(cancel) now and then
 
   // Query of member g of the group at a token of the prompt, [head_dim], and the log-sum-exp of its
@@ -114,6 +123,8 @@ class Scorer {
     (void)n_tokens;
     return 0;
   }
+  // Chunks in which score() wants the prompt repeated; 0: it does not.
+  virtual std::size_t repeat_chunk() const { return 0; }
 };
 
 // Tokens that the driver keeps in every head whatever the scores say.
@@ -137,7 +148,11 @@ struct LayerTable {
   std::size_t n_tokens = 0;
   const float* scores = nullptr;  // [n_kv_heads, n_tokens]
   Protection protection;
-  std::size_t entries_per_head = 0;  // m with protected tokens; >= protection.count, < n_tokens
+  std::size_t floor = 0;      // Selector::floor()
+  std::size_t n_entries = 0;  // of all heads together, with protected tokens
+
+  // m, for selectors that give every head the same. >= protection.count(n_tokens), < n_tokens
+  std::size_t entries_per_head() const { return n_entries / n_kv_heads; }
 };
 
 // Which tokens one head keeps. Both lists ascend strictly; targets is a subset of kept.
@@ -151,30 +166,45 @@ class Selector {
  public:
   virtual ~Selector() = default;
   virtual Protection protection() const = 0;
-  // One plan per KV head. The sum of the kept counts must not exceed
-  // entries_per_head * n_kv_heads; ties are broken towards the earlier token.
+  // Entries that every head gets beside the protected ones, whatever the others score.
+  virtual std::size_t floor() const { return 0; }
+  // One plan per KV head. The sum of the kept counts must not exceed n_entries; ties are broken
+  // towards the earlier token.
   virtual std::vector<HeadPlan> select(const LayerTable& table) const = 0;
 };
 
-// How a budget is shared out over the layers before anything of them is seen.
+// How a budget is shared out over the layers: before anything of them is seen, or by what is seen.
 class LayerBudgets {
  public:
   virtual ~LayerBudgets() = default;
+  // Whether it wants to see the scores. The driver then calls divide(), otherwise entries().
+  virtual bool sees_scores() const { return false; }
   // The entries per KV head that each of n_layers layers should get when the mean is
   // entries_per_head, [n_layers], finite. Only their proportions and bounds matter: the driver
   // keeps each between the protected tokens and all but one of n_tokens, and the sum to the budget.
   virtual std::vector<double> entries(std::size_t n_layers, std::size_t entries_per_head,
-                                      const Protection& protection) const = 0;
+                                      const Protection& protection) const;
+  // What divide() wants to know of a layer, asked once per layer, finite.
+  virtual double weigh(const LayerTable& table) const;
+  // Called whenever another layer was scored: the entries of all heads together that each layer so
+  // far should have now, [done.size()], finite, when n_entries is what all layers may have in the
+  // end. What a layer gives up for the layers after it is gone, so a wish must not grow from call
+  // to call. done[l].n_entries is not set. weights are those of weigh().
+  virtual std::vector<double> divide(std::span<const LayerTable> done,
+                                     std::span<const double> weights, std::size_t n_entries) const;
 };
 
 // What merging did to one head.
 struct HeadMerge {
   std::vector<float> values;  // [kept, head_dim]; rows not flagged in `changed` are unspecified
-  std::vector<std::uint8_t> changed;  // [kept]: 1 where `values` replaces the stored value
-  std::vector<float> mass_ratio;      // R of SelKV Eq. 6, [kept], >= 1
-  std::size_t n_routed = 0;           // evicted tokens merged into a target (even with gate 0)
-  std::size_t n_dropped = 0;          // evicted tokens without a target
-  std::size_t n_floored = 0;          // targets whose own mass was raised to the floor for R
+  std::vector<std::uint8_t> changed;       // [kept]: 1 where `values` replaces the stored value
+  std::vector<float> keys;                 // as values, or empty: keys stay
+  std::vector<std::uint8_t> keys_changed;  // as changed, or empty
+  std::vector<float> mass_ratio;           // R of SelKV Eq. 6, [kept], >= 1
+  std::vector<std::uint32_t> n_merged;     // M: evicted tokens that changed the entry, [kept]
+  std::size_t n_routed = 0;                // evicted tokens merged into a target (even with gate 0)
+  std::size_t n_dropped = 0;               // evicted tokens without a target
+  std::size_t n_floored = 0;               // targets whose own mass was raised to the floor for R
 };
 
 class Merger {
@@ -186,15 +216,26 @@ class Merger {
   virtual std::size_t attention_block() const { return 0; }
 };
 
+// What is known of the kept entries of one head, for their biases.
+struct HeadEntries {
+  std::vector<std::uint32_t> tokens;    // ascending
+  std::vector<float> mass_ratio;        // HeadMerge::mass_ratio
+  std::vector<std::uint32_t> n_merged;  // HeadMerge::n_merged
+};
+using LayerEntries = std::vector<HeadEntries>;  // [n_kv_heads]
+
 class Compensator {
  public:
   virtual ~Compensator() = default;
   // False if every bias is 0 whatever the data: the driver then neither asks for biases nor charges
   // for them, so that a neutral compensator is byte for byte no compensator.
   virtual bool uses_bias() const { return true; }
-  // Logit bias of every kept entry: result[h] is [plans[h].kept], finite.
-  virtual std::vector<std::vector<float>> compensate(std::span<const HeadPlan> plans,
-                                                     std::span<const HeadMerge> merges) const = 0;
+  // Whether compensate() wants all layers at once, when the last one is merged; otherwise it is
+  // called for each layer by itself.
+  virtual bool needs_all_layers() const { return false; }
+  // Logit bias of every kept entry: [layer][head][entry], finite.
+  virtual std::vector<std::vector<std::vector<float>>> compensate(
+      std::span<const LayerEntries> layers) const = 0;
 };
 
 }  // namespace precis

@@ -6,6 +6,7 @@
 #include "base/allocation_guard.h"
 #include "base/error.h"
 #include "engine/layer_cache.h"
+#include "engine/repeat_pass.h"
 
 namespace precis {
 namespace {
@@ -53,6 +54,11 @@ void take_over(const ObservedQueries& earlier, std::size_t n_before, std::size_t
   for (std::size_t h = 0; h < n_kv_heads; ++h)
     std::copy_n(earlier.block_attention.data() + h * stride, stride,
                 whole.block_attention.data() + h * n_tokens * whole.block);
+  if (whole.repeat_chunk == 0) return;
+  for (std::size_t h = 0; h < whole.log_peaks.size() / n_tokens; ++h)
+    std::copy_n(earlier.log_peaks.data() + h * n_before, n_before,
+                whole.log_peaks.data() + h * n_tokens);
+  whole.repeat_ms = earlier.repeat_ms;
 }
 
 }  // namespace
@@ -68,8 +74,10 @@ struct Session::Impl {
   std::vector<std::size_t> tail_sizes;    // rows before the call in progress
   std::vector<ObservedQueries> observed;  // [n_layers] between prefill and compress, else empty
   bool is_dense_prompt = false;           // prefill() done, compress() possible
+  bool is_chat = false;                   // the prompt begins as the chat template, if asked
   RowTypes rows;                          // of what aged in the tail
   double prefill_ms = 0;
+  double repeat_ms = 0;  // of the prompt so far; not part of prefill_ms
   double compress_ms = 0;
 
   explicit Impl(std::shared_ptr<const Engine> e)
@@ -89,6 +97,7 @@ struct Session::Impl {
     logits.clear();
     observed.clear();
     is_dense_prompt = false;
+    is_chat = false;
     rows = {};
     attention.observe(nullptr, 0);
   }
@@ -113,6 +122,16 @@ struct Session::Impl {
     TailRows& tail = layers[layer].tail;
     if (config().is_sliding[layer] && tail.size() > config().window)
       tail.drop_front(tail.size() - config().window);
+  }
+
+  // In place of the dense rows of all tokens so far.
+  void hold(std::vector<FrozenLayer> frozen) {
+    const std::vector<std::size_t> indices = engine->compressible_indices();
+    for (std::size_t i = 0; i < frozen.size(); ++i) {
+      LayerCache& layer = layers[indices[i]];
+      layer.frozen = std::make_shared<const FrozenLayer>(std::move(frozen[i]));
+      layer.tail = TailRows(shape(), static_cast<std::int32_t>(n_positions));
+    }
   }
 
   // Before, after, and in place of a call that appends tokens.
@@ -153,23 +172,29 @@ void Session::Impl::watch(std::size_t layer, std::size_t n_tokens, const Observa
   queries.log_sum_exp.resize(c.n_heads * queries.n_tokens);
   queries.block = std::min(observe.block, n_tokens);
   queries.block_attention.resize(c.n_kv_heads * n_tokens * queries.block);
+  queries.repeat_chunk = observe.repeat_chunk;
+  queries.log_peaks.resize(observe.repeat_chunk == 0 ? 0 : c.n_kv_heads * n_tokens);
+  queries.repeat_ms = 0;
   if (n_positions > 0) take_over(observed[layer], n_positions, n_tokens, queries);
   attention.observe(&queries, n_tokens);
 }
 
 void Session::Impl::check_continuation(std::size_t n_tokens, const Observation& observe) const {
   const std::size_t n_queries = std::min(observe.n_queries, n_tokens);
-  const Observation earlier{n_queries - std::min(n_queries, n_tokens - n_positions), 0};
+  const Observation earlier{n_queries - std::min(n_queries, n_tokens - n_positions), 0,
+                            observe.repeat_chunk};
   for (std::size_t il = 0; il < config().n_layers; ++il) {
     if (config().is_sliding[il]) continue;
     const ObservedQueries& kept = observed[il];
     const std::size_t block = std::min(observe.block, n_tokens);
     if (kept.serves(earlier, n_positions) && kept.block == block) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("of the prompt's first ", n_positions, " tokens the last ",
-                       earlier.n_queries, " queries and blocks of ", block,
-                       " positions are wanted, but ", kept.n_tokens, " queries and blocks of ",
-                       kept.block, " were kept: prefill both parts with the same observation"));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("of the prompt's first ", n_positions, " tokens the last ", earlier.n_queries,
+               " queries and blocks of ", block, " positions and chunks of ", observe.repeat_chunk,
+               " are wanted, but ", kept.n_tokens, " queries, blocks of ", kept.block,
+               " and chunks of ", kept.repeat_chunk,
+               " were kept: prefill both parts with the same observation"));
   }
 }
 
@@ -183,8 +208,21 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
   for (std::size_t t = 0; t < n; t += chunk)
     runner.embed(tokens.subspan(t, std::min(chunk, n - t)), hidden.data() + t * c.n_embd);
   const std::size_t n_watched = observe.block > 0 ? n : std::min(observe.n_queries, n);
-  Progress progress{0, 0, n * c.n_layers};
+  std::optional<RepeatPass> repeat;
+  if (observe.repeat_chunk > 0) {
+    if (before == 0) is_chat = begins_as_chat(*engine, tokens);
+    repeat.emplace(*engine, tokens, before, observe.repeat_chunk, is_chat);
+    repeat->embed(runner);
+  }
+  Progress progress{0, 0, (n + (repeat ? repeat->n_tokens() : 0)) * c.n_layers};
   if (control.progress) control.progress(progress);
+  const auto advance = [&](std::size_t n_tokens) {
+    progress.n_done += n_tokens;
+    progress.fraction =
+        static_cast<double>(progress.n_done) / static_cast<double>(progress.n_total);
+    // The last word comes after the last layer was dealt with.
+    if (control.progress && progress.n_done < progress.n_total) control.progress(progress);
+  };
   ObservedQueries queries;
   for (std::size_t il = 0; il < c.n_layers; ++il) {
     const bool sliding = c.is_sliding[il];
@@ -192,7 +230,7 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
       attention.observe(nullptr, 0);
     else
       watch(il, before + n, observe, queries);
-    if (!sliding) layers[il].tail.reserve(before + n);
+    if (!sliding) layers[il].tail.reserve(before + n + (repeat ? repeat->most_rows() : 0));
     const bool last = il + 1 == c.n_layers;
     for (std::size_t t = 0; t < n; t += chunk) {
       const std::size_t m = std::min(chunk, n - t);
@@ -204,11 +242,14 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
                        hidden.data() + t * c.n_embd, attention);
       throw_if_left_out();
       trim_sliding(il);
-      progress.n_done += m;
-      progress.fraction =
-          static_cast<double>(progress.n_done) / static_cast<double>(progress.n_total);
-      // The last word comes after the last layer was dealt with.
-      if (control.progress && progress.n_done < progress.n_total) control.progress(progress);
+      advance(m);
+    }
+    if (repeat) {
+      const auto start = std::chrono::steady_clock::now();
+      if (!repeat->run_layer(il, runner, attention, layers[il].tail, control.cancel, queries))
+        throw Error(ErrorCode::kCancelled, "cancelled by the caller");
+      if (!sliding) queries.repeat_ms += milliseconds_since(start);
+      advance(repeat->n_tokens());
     }
     if (!sliding) layer_done(il, queries);
   }
@@ -339,7 +380,11 @@ void Session::prefill(std::span<const Token> tokens, const Observation& observe,
     kept[layer] = std::move(queries);
   });
   impl.observed = std::move(kept);
-  impl.prefill_ms = milliseconds_since(start) + (impl.is_dense_prompt ? impl.prefill_ms : 0);
+  double repeat_ms = 0;  // of all parts so far
+  for (const ObservedQueries& layer : impl.observed) repeat_ms += layer.repeat_ms;
+  const double before = impl.is_dense_prompt ? impl.prefill_ms + impl.repeat_ms : 0;
+  impl.repeat_ms = repeat_ms;
+  impl.prefill_ms = before + milliseconds_since(start) - repeat_ms;
   impl.is_dense_prompt = true;
   impl.compress_ms = 0;
 }
@@ -355,33 +400,31 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
                       impl.n_positions, request.seed, sliding_bytes(), request.rows);
   if (request.details) condenser.report_details();
   if (control.progress) control.progress({0, 0, indices.size()});
-  std::vector<std::shared_ptr<const FrozenLayer>> frozen;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const std::size_t il = indices[i];
     const ObservedQueries& kept = impl.observed[il];
     const Observation& wanted = condenser.observation();
     if (!kept.serves(wanted, impl.n_positions))
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          concat("the method reads the last ", wanted.n_queries, " queries and blocks of ",
-                 wanted.block, " positions, but prefill kept ", kept.n_tokens,
-                 " queries and blocks of ", kept.block, ": give prefill the method's observation"));
-    frozen.push_back(std::make_shared<const FrozenLayer>(condenser.condense_layer(
-        i, impl.layers[il].tail, impl.observed[il], impl.engine->backend(), control.cancel)));
-    if (control.progress) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("the method reads the last ", wanted.n_queries, " queries, blocks of ",
+                         wanted.block, " positions and chunks of ", wanted.repeat_chunk,
+                         " repeated tokens, but prefill kept ", kept.n_tokens,
+                         " queries, blocks of ", kept.block, " and chunks of ", kept.repeat_chunk,
+                         ": give prefill the method's observation"));
+    condenser.condense_layer(i, impl.layers[il].tail, impl.observed[il], impl.engine->backend(),
+                             control.cancel);
+    if (control.progress && i + 1 < indices.size()) {
       const auto done = static_cast<double>(i + 1) / static_cast<double>(indices.size());
       control.progress({done, i + 1, indices.size()});
     }
   }
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    impl.layers[indices[i]].frozen = std::move(frozen[i]);
-    impl.layers[indices[i]].tail =
-        TailRows(impl.shape(), static_cast<std::int32_t>(impl.n_positions));
-  }
+  std::vector<FrozenLayer> frozen = condenser.finish(impl.engine->backend(), control.cancel);
+  if (control.progress) control.progress({1, indices.size(), indices.size()});
+  impl.hold(std::move(frozen));
   impl.observed.clear();
   impl.is_dense_prompt = false;
   impl.rows = request.rows;
-  impl.compress_ms = milliseconds_since(start);
+  impl.compress_ms = milliseconds_since(start) + condenser.report().repeat_ms;
   return condenser.report();
 }
 
@@ -404,22 +447,27 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
   if (request.details) condenser.report_details();
   std::size_t next = 0;
   double compress_ms = 0;
+  std::vector<FrozenLayer> frozen;
   impl.prefill(tokens, condenser.observation(), control,
                [&](std::size_t layer, ObservedQueries& queries) {
                  const auto layer_start = std::chrono::steady_clock::now();
                  LayerCache& cache = impl.layers[layer];
-                 cache.frozen = std::make_shared<const FrozenLayer>(condenser.condense_layer(
-                     next++, cache.tail, queries, impl.engine->backend(), control.cancel));
+                 condenser.condense_layer(next++, cache.tail, queries, impl.engine->backend(),
+                                          control.cancel);
                  // The rows' memory moves on to the next compressible layer.
                  TailRows rows = std::move(cache.tail);
                  cache.tail = TailRows(impl.shape(), static_cast<std::int32_t>(tokens.size()));
                  rows.truncate(0);
-                 if (next < indices.size()) impl.layers[indices[next]].tail = std::move(rows);
+                 if (next < indices.size())
+                   impl.layers[indices[next]].tail = std::move(rows);
+                 else
+                   frozen = condenser.finish(impl.engine->backend(), control.cancel);
                  compress_ms += milliseconds_since(layer_start);
                });
+  impl.hold(std::move(frozen));
   impl.rows = request.rows;
-  impl.compress_ms = compress_ms;
-  impl.prefill_ms = milliseconds_since(start) - compress_ms;
+  impl.compress_ms = compress_ms + condenser.report().repeat_ms;
+  impl.prefill_ms = milliseconds_since(start) - impl.compress_ms;
   return condenser.report();
 }
 
@@ -482,8 +530,10 @@ Session Session::fork() const {
   copy->logits = impl_->logits;
   copy->observed = impl_->observed;
   copy->is_dense_prompt = impl_->is_dense_prompt;
+  copy->is_chat = impl_->is_chat;
   copy->rows = impl_->rows;
   copy->prefill_ms = impl_->prefill_ms;
+  copy->repeat_ms = impl_->repeat_ms;
   copy->compress_ms = impl_->compress_ms;
   return Session(std::move(copy));
 }

@@ -94,7 +94,8 @@ class Session {
   std::size_t kv_bytes() const;
   // Bytes that a full f16 cache of as many tokens would take (sliding layers: their window).
   std::size_t kv_bytes_full() const;
-  // Wall time of the last prefill/condense without compression, and of compression.
+  // Wall time of the last prefill/condense without compression, and of compression; reading the
+  // prompt a second time, for methods that want that, counts as compression.
   double prefill_ms() const;
   double compress_ms() const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "compress/row_choice.h"
 
 namespace precis {
@@ -31,6 +32,13 @@ Observation joint_observation(const std::vector<EvalMethod>& methods, std::size_
     const bool other = joint.block != 0 && wanted.block != 0 && joint.block != wanted.block;
     joint.n_queries = other ? n_tokens : std::max(joint.n_queries, wanted.n_queries);
     joint.block = std::max(joint.block, wanted.block);
+    if (joint.repeat_chunk != 0 && wanted.repeat_chunk != 0 &&
+        joint.repeat_chunk != wanted.repeat_chunk)
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat(method.label, " repeats the prompt in chunks of ", wanted.repeat_chunk,
+                         " tokens, another method in chunks of ", joint.repeat_chunk,
+                         ": evaluate them in two runs"));
+    joint.repeat_chunk = std::max(joint.repeat_chunk, wanted.repeat_chunk);
   }
   return joint;
 }

@@ -113,6 +113,13 @@ void log_block_attention(const QueryView& queries, const Half* keys, std::size_t
                          const LogitRule& rule, const float* log_sum_exp, std::size_t stride,
                          float* log_attention, Scratch& scratch);
 
+// log_peaks[j] = max(log_peaks[j], log of the largest softmax_j of the rows), for scores that take
+// the most that any query gives a token (KVzip, arXiv 2505.23416). Every row sees every entry.
+// log_sum_exp [n_rows], finite: of the rows over all that they see, which may be more than these
+// entries.
+void raise_log_peaks(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+                     const float* log_sum_exp, float* log_peaks, Scratch& scratch);
+
 // Name of the instruction set in use ("AVX2", "AVX3", "NEON", ...).
 const char* instruction_set_name();
 

@@ -128,6 +128,40 @@ void log_block_attention(const QueryView& queries, const Half* keys, std::size_t
   }
 }
 
+// The columns' largest logit - log-sum-exp of n_rows rows, into out.
+HWY_INLINE void raise_columns(const float* logits, const float* log_sum_exp, std::size_t n_rows,
+                              std::size_t n, float* out) {
+  const FloatTag d;
+  for (std::size_t c = 0; c < n; c += kLanes) {
+    auto largest = hn::Set(d, kMinusInfinity);
+    for (std::size_t j = 0; j < n_rows; ++j) {
+      const auto z = hn::LoadU(d, logits + j * kBlock + c);
+      largest = hn::Max(largest, hn::Sub(z, hn::Set(d, log_sum_exp[j])));
+    }
+    float lanes[kLanes];
+    hn::StoreU(largest, d, lanes);
+    for (std::size_t i = 0; i < std::min(kLanes, n - c); ++i)
+      out[c + i] = std::max(out[c + i], lanes[i]);
+  }
+}
+
+void raise_log_peaks(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+                     const float* log_sum_exp, float* log_peaks, Scratch& scratch) {
+  const BlockParts parts = make_parts(queries, scratch);
+  const std::size_t step = tokens_per_product(queries.group);
+  Block<float> block;
+  for (std::size_t start = 0; start < entries.n; start += kBlock) {
+    const std::size_t n = std::min(kBlock, entries.n - start);
+    prepare_block(entries, queries.head_dim, start, {0, n}, false, parts.work, block);
+    for (std::size_t t = 0; t < queries.n_tokens; t += step) {
+      const std::size_t n_tokens = std::min(step, queries.n_tokens - t);
+      block_logits(queries, t, n_tokens, block, parts, rule, kBlock);
+      raise_columns(parts.logits, log_sum_exp + t * queries.group, n_tokens * queries.group, n,
+                    log_peaks + start);
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace precis
 HWY_AFTER_NAMESPACE();
@@ -142,6 +176,14 @@ void log_block_attention(const QueryView& queries, const Half* keys, std::size_t
                          float* log_attention, Scratch& scratch) {
   HWY_DYNAMIC_DISPATCH(log_block_attention)
   (queries, keys, first, rule, log_sum_exp, stride, log_attention, scratch);
+}
+
+HWY_EXPORT(raise_log_peaks);
+
+void raise_log_peaks(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+                     const float* log_sum_exp, float* log_peaks, Scratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(raise_log_peaks)
+  (queries, entries, rule, log_sum_exp, log_peaks, scratch);
 }
 
 }  // namespace precis

@@ -36,6 +36,7 @@ struct AdaParams : ProtectionParams {
   std::size_t floor_of(std::size_t per_head) const {
     return static_cast<std::size_t>(std::floor(alpha * static_cast<double>(per_head)));
   }
+  std::size_t fixed_floor() const { return 0; }
 };
 
 struct LayerParams : ProtectionParams {
@@ -47,9 +48,8 @@ struct LayerParams : ProtectionParams {
     v("floor", floor, 0, 1 << 20, "entries that every head is sure of");
   }
 
-  std::size_t floor_of(std::size_t per_head) const {
-    return std::min(static_cast<std::size_t>(floor), per_head);
-  }
+  std::size_t floor_of(std::size_t per_head) const { return std::min(fixed_floor(), per_head); }
+  std::size_t fixed_floor() const { return static_cast<std::size_t>(floor); }
 };
 
 // Numbers entries so that ties go to the earlier token, then to the earlier head.
@@ -76,7 +76,7 @@ std::vector<HeadPlan> select_pooled(const LayerTable& table, std::size_t floor) 
       scores[others.back()] = own[token];
     }
   }
-  keep_highest(others, n_heads * (open_entries(table) - floor), scores.data());
+  keep_highest(others, open_entries_of_layer(table) - n_heads * floor, scores.data());
   for (const std::uint32_t entry : others)
     kept[entry % n_heads].push_back(entry / static_cast<std::uint32_t>(n_heads));
 
@@ -95,6 +95,7 @@ class PooledSelector final : public Selector {
   explicit PooledSelector(const Params& params) : params_(params) {}
 
   Protection protection() const override { return params_.protection(); }
+  std::size_t floor() const override { return params_.fixed_floor(); }
 
   std::vector<HeadPlan> select(const LayerTable& table) const override {
     return select_pooled(table, params_.floor_of(open_entries(table)));

@@ -62,6 +62,7 @@ class CamMerger final : public Merger {
     out.values.resize(n_kept * width);
     out.changed.assign(n_kept, 0);
     out.mass_ratio.assign(n_kept, 1.0f);
+    out.n_merged.assign(n_kept, 0);
     for (std::size_t i = 0; i < n_kept; ++i)
       convert_rows(head.entries.values + plan.kept[i] * width, out.values.data() + i * width,
                    width);
@@ -82,6 +83,7 @@ class CamMerger final : public Merger {
       convert_rows(head.entries.values + token * width, value.data(), width);
       for (std::size_t i = slot; i < end; ++i) {
         out.changed[i] = 1;
+        ++out.n_merged[i];
         float* sum = out.values.data() + i * width;
         for (std::size_t c = 0; c < width; ++c) sum[c] += value[c] / static_cast<float>(end - slot);
       }

@@ -11,7 +11,11 @@ Tokens open_tokens(const LayerTable& table) {
 }
 
 std::size_t open_entries(const LayerTable& table) {
-  return table.entries_per_head - table.protection.count(table.n_tokens);
+  return table.entries_per_head() - table.protection.count(table.n_tokens);
+}
+
+std::size_t open_entries_of_layer(const LayerTable& table) {
+  return table.n_entries - table.n_kv_heads * table.protection.count(table.n_tokens);
 }
 
 Tokens with_protected(const LayerTable& table, const Tokens& tokens) {

@@ -46,6 +46,8 @@ Tokens open_tokens(const LayerTable& table);
 
 // Entries per head beside the protected ones.
 std::size_t open_entries(const LayerTable& table);
+// The same of all heads together, for heads that share them.
+std::size_t open_entries_of_layer(const LayerTable& table);
 
 // First tokens + tokens + last tokens. REQUIRES: tokens are open, ascending.
 Tokens with_protected(const LayerTable& table, const Tokens& tokens);

@@ -7,7 +7,9 @@
 //   Eq. 3 routing       merge=selkv  argmax of the evicted token's own attention row in its block
 //   Eq. 4 gate          merge=selkv  max(cos(v_j, v_i), 0)
 //   Eq. 5 merge         merge=selkv  values only; keys stay
-//   Eq. 6 compensation  bias=ratio   alpha log R, per head or averaged over the layer's KV heads
+//   Eq. 6 compensation  bias=ratio   alpha log R, per head, averaged over the layer's KV heads, or
+//                                    over all layers (the paper's cheap mode); mode=count is
+//                                    alpha log(1 + M), which the paper shows to be unstable
 //
 // Deviation: attention is summed over the query heads of a KV head (Eq. 1, 3, 5, 6). The paper's
 //   GQA reduction is not stated; a mean would differ by a factor that cancels everywhere but in the
@@ -20,6 +22,10 @@
 // Deviation: for R, a_i is floored at 1e-8 in the denominator and the numerator, so that
 //   R = 1 + routed / max(a_i, floor) >= 1; the paper's R is singular for a_i = 0. Floored targets
 //   are counted. Eq. 5 uses a_i itself.
+// Deviation: M counts the tokens whose gate let something through. With the default alpha 0.5 the
+//   bias of mode=count is half of the paper's baseline, which is alpha=1.
+// Deviation: mode=global averages over the KV heads of all layers that keep the token, not over
+//   those that do not. The paper only says that R is shared by the layers.
 // Deviation: sums run in order of the token, so that results do not depend on threads.
 // Deviation: Eq. 7 (re-positioning, off by default in the paper) is not part of this file.
 #include "methods/selkv.h"
@@ -72,8 +78,8 @@ struct BiasParams {
   template <class V>
   void fields(V&& v) {
     v("alpha", alpha, 0, 4, "damping of the bias alpha * log R; 0: none");
-    v("mode", mode, {"head", "layer"},
-      "R of the head itself or the mean over the layer's KV heads");
+    v("mode", mode, {"head", "layer", "global", "count"},
+      "R of the head itself, the mean over the layer's or over all KV heads, or 1 + merged tokens");
   }
 };
 
@@ -164,40 +170,62 @@ class SelkvMerger final : public Merger {
   SelkvGate gate_;
 };
 
+// The mean of R over all heads of `layers` that keep a token, by token.
+std::vector<double> mean_ratios(std::span<const LayerEntries> layers) {
+  std::vector<double> sums;
+  std::vector<std::uint32_t> counts;
+  for (const LayerEntries& heads : layers)
+    for (const HeadEntries& head : heads)
+      for (std::size_t i = 0; i < head.tokens.size(); ++i) {
+        const std::size_t token = head.tokens[i];
+        if (token >= sums.size()) {
+          sums.resize(token + 1, 0.0);
+          counts.resize(token + 1, 0);
+        }
+        sums[token] += static_cast<double>(head.mass_ratio[i]);
+        ++counts[token];
+      }
+  for (std::size_t t = 0; t < sums.size(); ++t)
+    if (counts[t] > 0) sums[t] /= counts[t];
+  return sums;
+}
+
 // Eq. 6.
 class RatioCompensator final : public Compensator {
  public:
   explicit RatioCompensator(const BiasParams& params) : params_(params) {}
 
   bool uses_bias() const override { return params_.alpha != 0.0; }
+  bool needs_all_layers() const override { return params_.mode == "global"; }
 
-  std::vector<std::vector<float>> compensate(std::span<const HeadPlan> plans,
-                                             std::span<const HeadMerge> merges) const override {
-    const bool averaged = params_.mode == "layer";
-    std::vector<double> sums;  // per token: R summed over the heads that keep it
-    std::vector<std::uint32_t> counts;
-    for (std::size_t h = 0; averaged && h < plans.size(); ++h)
-      for (std::size_t i = 0; i < plans[h].kept.size(); ++i) {
-        const std::size_t token = plans[h].kept[i];
-        if (token >= sums.size()) {
-          sums.resize(token + 1, 0.0);
-          counts.resize(token + 1, 0);
-        }
-        sums[token] += static_cast<double>(merges[h].mass_ratio[i]);
-        ++counts[token];
-      }
-    std::vector<std::vector<float>> biases(plans.size());
-    for (std::size_t h = 0; h < plans.size(); ++h)
-      for (std::size_t i = 0; i < plans[h].kept.size(); ++i) {
-        const std::size_t token = plans[h].kept[i];
-        const double ratio =
-            averaged ? sums[token] / counts[token] : static_cast<double>(merges[h].mass_ratio[i]);
-        biases[h].push_back(static_cast<float>(params_.alpha * std::log(ratio)));
-      }
+  std::vector<std::vector<std::vector<float>>> compensate(
+      std::span<const LayerEntries> layers) const override {
+    std::vector<std::vector<std::vector<float>>> biases;
+    const std::vector<double> all = needs_all_layers() ? mean_ratios(layers) : Ratios{};
+    for (const LayerEntries& layer : layers) {
+      const std::vector<double> own = params_.mode == "layer" ? mean_ratios({&layer, 1}) : Ratios{};
+      biases.emplace_back();
+      for (const HeadEntries& head : layer) biases.back().push_back(of_head(head, own, all));
+    }
     return biases;
   }
 
  private:
+  using Ratios = std::vector<double>;
+
+  std::vector<float> of_head(const HeadEntries& head, const Ratios& layer,
+                             const Ratios& all) const {
+    std::vector<float> out;
+    for (std::size_t i = 0; i < head.tokens.size(); ++i) {
+      double ratio = static_cast<double>(head.mass_ratio[i]);
+      if (params_.mode == "layer") ratio = layer[head.tokens[i]];
+      if (params_.mode == "global") ratio = all[head.tokens[i]];
+      if (params_.mode == "count") ratio = 1.0 + head.n_merged[i];
+      out.push_back(static_cast<float>(params_.alpha * std::log(ratio)));
+    }
+    return out;
+  }
+
   BiasParams params_;
 };
 

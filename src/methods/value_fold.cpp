@@ -18,6 +18,7 @@ HeadMerge fold_values(const HeadView& head, const HeadPlan& plan, std::span<cons
   out.values.assign(n_kept * width, 0.0f);
   out.changed.assign(n_kept, 0);
   out.mass_ratio.assign(n_kept, 1.0f);
+  out.n_merged.assign(n_kept, 0);
   std::vector<float> value(width);
   // As a weighted mean: the weights w / (sum of w) stay accurate where the products w v would be
   // subnormal.
@@ -33,7 +34,9 @@ HeadMerge fold_values(const HeadView& head, const HeadPlan& plan, std::span<cons
   }
   for (const Arrival& arrival : arrivals) {
     const std::size_t i = arrival.slot;
-    if (out.changed[i] != 0) add(arrival.token, i, arrival.weight / (own[i] + arrived[i]));
+    if (out.changed[i] == 0) continue;
+    add(arrival.token, i, arrival.weight / (own[i] + arrived[i]));
+    out.n_merged[i] += arrival.weight > 0.0f ? 1 : 0;
   }
   return out;
 }

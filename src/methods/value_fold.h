@@ -22,7 +22,7 @@ std::vector<float> arrived_weights(std::size_t n_kept, std::span<const Arrival> 
 
 // v_i <- (own_i v_i + sum w_j v_j) / (own_i + sum w_j) where the sum of the arriving weights is
 // above 0; other values keep their bits. own is [kept], >= 0; arrived as arrived_weights() gives
-// it. Mass ratios are 1 and counts 0, for the caller to fill in.
+// it. Mass ratios are 1, and n_routed and the like 0, for the caller to fill in.
 HeadMerge fold_values(const HeadView& head, const HeadPlan& plan, std::span<const float> own,
                       std::span<const Arrival> arrivals, std::span<const float> arrived);
 

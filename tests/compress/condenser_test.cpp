@@ -34,7 +34,7 @@ struct ScorerOf final : Scorer {
 // Keeps the sinks, the recent tokens and the earliest others.
 std::vector<HeadPlan> keep_earliest(const LayerTable& table) {
   HeadPlan plan;
-  std::size_t room = table.entries_per_head - table.protection.count(table.n_tokens);
+  std::size_t room = table.entries_per_head() - table.protection.count(table.n_tokens);
   for (std::size_t t = 0; t < table.n_tokens; ++t) {
     const bool covered = table.protection.covers(t, table.n_tokens);
     if (!covered && room == 0) continue;
@@ -58,6 +58,7 @@ HeadMerge double_first(HeadView& head, const HeadPlan& plan) {
   merge.values.assign(plan.kept.size() * head.head_dim, 1e30f);
   merge.changed.assign(plan.kept.size(), 0);
   merge.mass_ratio.assign(plan.kept.size(), 1.0f);
+  merge.n_merged.assign(plan.kept.size(), 0);
   merge.changed[0] = 1;
   merge.mass_ratio[0] = 3.0f;
   const Half* value = head.entries.values + plan.kept[0] * head.head_dim;
@@ -77,23 +78,48 @@ struct MergerOf final : Merger {
 struct CompensatorOf final : Compensator {
   float scale = 1.0f;
   bool uses_bias() const override { return scale != 0.0f; }
-  std::vector<std::vector<float>> compensate(std::span<const HeadPlan> plans,
-                                             std::span<const HeadMerge> merges) const override {
-    std::vector<std::vector<float>> out(plans.size());
-    for (std::size_t h = 0; h < plans.size(); ++h)
-      for (const float ratio : merges[h].mass_ratio) out[h].push_back(scale * (ratio - 1.0f));
+  bool all_layers = false;
+  bool needs_all_layers() const override { return all_layers; }
+  // Of all layers at once: beside that, the number of layers.
+  std::vector<std::vector<std::vector<float>>> compensate(
+      std::span<const LayerEntries> layers) const override {
+    const float more = all_layers ? static_cast<float>(layers.size()) : 0.0f;
+    std::vector<std::vector<std::vector<float>>> out;
+    for (const LayerEntries& layer : layers) {
+      out.emplace_back(layer.size());
+      for (std::size_t h = 0; h < layer.size(); ++h)
+        for (const float ratio : layer[h].mass_ratio)
+          out.back()[h].push_back(scale * (ratio - 1.0f) + more);
+    }
+    return out;
+  }
+};
+
+// Layers weigh what the test says.
+struct BudgetsOf final : LayerBudgets {
+  std::function<double(const LayerTable&)> weight = [](const LayerTable&) { return 1.0; };
+  bool sees_scores() const override { return true; }
+  double weigh(const LayerTable& table) const override { return weight(table); }
+  std::vector<double> divide(std::span<const LayerTable> done, std::span<const double> weights,
+                             std::size_t n_entries) const override {
+    double sum = 0;
+    for (const double w : weights) sum += w;
+    std::vector<double> out;
+    for (std::size_t l = 0; l < done.size(); ++l)
+      out.push_back(weights[l] / sum * static_cast<double>(n_entries));
     return out;
   }
 };
 
 struct Stages {
+  std::shared_ptr<BudgetsOf> layers;
   std::shared_ptr<ScorerOf> scorer = std::make_shared<ScorerOf>();
   std::shared_ptr<SelectorOf> selector = std::make_shared<SelectorOf>();
   std::shared_ptr<MergerOf> merger;
   std::shared_ptr<CompensatorOf> compensator;
 
   Method method() const {
-    return {"made for a test", scorer, selector, nullptr, merger, compensator};
+    return {"made for a test", scorer, selector, layers, merger, compensator};
   }
 };
 
@@ -121,9 +147,19 @@ std::string rejection(const std::function<void()>& run, ErrorCode code) {
   return "accepted";
 }
 
-FrozenLayer condense(Condenser& condenser, std::size_t layer, const LayerCase& from) {
+void feed(Condenser& condenser, std::size_t layer, const LayerCase& from) {
   SerialExecutor serial;
-  return condenser.condense_layer(layer, from.dense, from.observed, serial);
+  condenser.condense_layer(layer, from.dense, from.observed, serial);
+}
+
+std::vector<FrozenLayer> finish(Condenser& condenser) {
+  SerialExecutor serial;
+  return condenser.finish(serial);
+}
+
+FrozenLayer condense(Condenser& condenser, const LayerCase& from) {
+  feed(condenser, 0, from);
+  return std::move(finish(condenser).at(0));
 }
 
 TEST(Condenser, CountsEntriesInBytes) {
@@ -155,7 +191,7 @@ TEST(Condenser, KeepsChosenRowsWithTheirBits) {
   const Stages stages;
   const LayerCase layer = layer_of();
   Condenser condenser = condenser_of(stages.method(), "720B");
-  const FrozenLayer frozen = condense(condenser, 0, layer);
+  const FrozenLayer frozen = condense(condenser, layer);
   EXPECT_EQ(frozen.bytes(), 720u);
   for (std::size_t h = 0; h < 2; ++h) {
     EXPECT_EQ(test::kept_positions(frozen, h),
@@ -180,7 +216,7 @@ TEST(Condenser, PositionsStartWhereTheDenseRowsDo) {
   moved.drop_front(5);
   Condenser condenser = condenser_of(stages.method(), "50%", 1, 0, 40);
   SerialExecutor serial;
-  const FrozenLayer frozen = condenser.condense_layer(0, moved, layer.observed, serial);
+  const FrozenLayer frozen = test::condense_only(condenser, moved, layer.observed, serial);
   EXPECT_EQ(frozen.position(0, 0), 5);
   EXPECT_EQ(frozen.position(1, frozen.n_entries(1) - 1), 44);
 }
@@ -191,7 +227,7 @@ TEST(Condenser, WritesOnlyTheValuesThatChanged) {
   stages.compensator = std::make_shared<CompensatorOf>();
   const LayerCase layer = layer_of();
   Condenser condenser = condenser_of(stages.method(), "800B");
-  const FrozenLayer frozen = condense(condenser, 0, layer);
+  const FrozenLayer frozen = condense(condenser, layer);
   EXPECT_EQ(frozen.bytes(), 800u);
   const EntryView from = layer.dense.head(1);
   const test::HeadRows held(frozen, 1);
@@ -212,7 +248,8 @@ TEST(Condenser, ReportsLiveBytesOfEveryLayer) {
   const Stages stages;
   Condenser condenser = condenser_of(stages.method(), "25%", 3);
   std::size_t bytes = 0;
-  for (std::uint32_t l = 0; l < 3; ++l) bytes += condense(condenser, l, layer_of(l + 1)).bytes();
+  for (std::uint32_t l = 0; l < 3; ++l) feed(condenser, l, layer_of(l + 1));
+  for (const FrozenLayer& frozen : finish(condenser)) bytes += frozen.bytes();
   const CompressionReport& report = condenser.report();
   EXPECT_EQ(report.method, "made for a test");
   EXPECT_EQ(report.keep, "25%");
@@ -252,7 +289,8 @@ TEST(Condenser, LeavesTheCacheWholeWhenThereIsNothingToDo) {
     EXPECT_EQ(condenser.observation().n_queries, 0u);
     EXPECT_EQ(condenser.entries_per_head(), c.n);
     SerialExecutor serial;
-    const FrozenLayer frozen = condenser.condense_layer(0, layer.dense, ObservedQueries{}, serial);
+    const FrozenLayer frozen =
+        test::condense_only(condenser, layer.dense, ObservedQueries{}, serial);
     EXPECT_EQ(fingerprint(frozen), fingerprint(FrozenLayer::from_tail(layer.dense)));
     EXPECT_EQ(condenser.report().kept_bytes, condenser.report().dense_bytes);
     ASSERT_EQ(condenser.report().skipped.has_value(), c.skipped != nullptr) << c.keep;
@@ -275,7 +313,7 @@ TEST(Condenser, OneTokenBeyondTheProtectedOnesIsCompressed) {
   const LayerCase layer = layer_of(3, 6);
   Condenser condenser = condenser_of(stages.method(), "95%", 1, 0, 6);
   ASSERT_FALSE(condenser.keeps_everything());
-  EXPECT_EQ(test::kept_positions(condense(condenser, 0, layer), 0),
+  EXPECT_EQ(test::kept_positions(condense(condenser, layer), 0),
             (std::vector<std::int32_t>{0, 1, 3, 4, 5}));
 }
 
@@ -322,7 +360,7 @@ TEST(Condenser, SameBitsForAnyNumberOfWorkers) {
     Condenser condenser(stages.method(), Budget::parse("30%"), {shape}, 200, 42);
     test::ThreadExecutor executor(workers);
     const std::string bits =
-        fingerprint(condenser.condense_layer(0, layer.dense, layer.observed, executor));
+        fingerprint(test::condense_only(condenser, layer.dense, layer.observed, executor));
     if (first.empty()) first = bits;
     EXPECT_EQ(bits, first) << workers;
   }
@@ -342,8 +380,8 @@ TEST(Condenser, HeadsSeeTheirOwnDataAndSeed) {
   for (const std::uint64_t seed : {1u, 2u}) {
     Condenser condenser(stages.method(), Budget::parse("30%"), {kShape, kShape}, kTokens, seed);
     EXPECT_EQ(condenser.observation().n_queries, 4u);
-    condense(condenser, 0, layer_of());
-    condense(condenser, 1, layer_of());
+    feed(condenser, 0, layer_of());
+    feed(condenser, 1, layer_of());
   }
   ASSERT_EQ(seeds.size(), 8u);
   std::sort(seeds.begin(), seeds.end());
@@ -358,7 +396,7 @@ TEST(Condenser, ScoresThatAreNotFiniteAreReportedWithTheirPlace) {
   };
   Condenser condenser = condenser_of(stages.method(), "30%");
   const std::string message =
-      rejection([&] { condense(condenser, 0, layer_of()); }, ErrorCode::kInternal);
+      rejection([&] { condense(condenser, layer_of()); }, ErrorCode::kInternal);
   EXPECT_NE(message.find("token 17 in layer 0, head 1"), std::string::npos) << message;
 }
 
@@ -369,7 +407,7 @@ TEST(Condenser, BiasesThatAreNotFiniteAreReported) {
   stages.compensator->scale = std::numeric_limits<float>::infinity();
   Condenser condenser = condenser_of(stages.method(), "30%");
   const std::string message =
-      rejection([&] { condense(condenser, 0, layer_of()); }, ErrorCode::kInternal);
+      rejection([&] { condense(condenser, layer_of()); }, ErrorCode::kInternal);
   EXPECT_NE(message.find("a bias in layer 0"), std::string::npos) << message;
 }
 
@@ -401,7 +439,7 @@ TEST(Condenser, CancelStopsInEveryStage) {
     SerialExecutor serial;
     EXPECT_NE(
         rejection(
-            [&] { condenser.condense_layer(0, layer.dense, layer.observed, serial, &cancel); },
+            [&] { test::condense_only(condenser, layer.dense, layer.observed, serial, &cancel); },
             ErrorCode::kCancelled)
             .find("cancelled"),
         std::string::npos)
@@ -409,15 +447,63 @@ TEST(Condenser, CancelStopsInEveryStage) {
   }
 }
 
+// Layers give up entries when heavier ones come; merged values and biases stay with the entries
+// that are left, whatever the row types.
+TEST(Condenser, LayersGiveUpEntriesForLaterOnes) {
+  for (const bool all_layers : {false, true}) {
+    Stages stages;
+    stages.layers = std::make_shared<BudgetsOf>();
+    stages.layers->weight = [](const LayerTable& table) {
+      EXPECT_EQ(table.scores[0], static_cast<float>(table.layer));
+      return static_cast<double>(1 + 3 * table.layer);
+    };
+    stages.scorer->run = [](HeadView& head, std::span<float> scores) {
+      std::fill(scores.begin(), scores.end(), static_cast<float>(head.layer));
+    };
+    stages.merger = std::make_shared<MergerOf>();
+    stages.compensator = std::make_shared<CompensatorOf>();
+    stages.compensator->all_layers = all_layers;
+    Condenser condenser = condenser_of(stages.method(), "4000B", 2);  // 100 entries
+    condenser.report_details();
+    feed(condenser, 0, layer_of(1));
+    feed(condenser, 1, layer_of(2));
+    const std::vector<FrozenLayer> frozen = finish(condenser);
+    const CompressionReport& report = condenser.report();
+    EXPECT_EQ(report.entries, (std::vector<std::vector<std::size_t>>{{10, 10}, {40, 40}}));
+    EXPECT_EQ(report.kept_bytes, 4000u);
+    // All 100 entries were held of the first layer at first, and a score for each token and head.
+    EXPECT_GT(report.most_held_bytes, 100u * 32 + 800);
+    EXPECT_LT(report.most_held_bytes, 100u * 60 + 1600);
+    for (std::uint32_t l = 0; l < 2; ++l) {
+      const test::HeadRows held(frozen[l], 1);
+      const EntryView view = held.view();
+      const LayerCase layer = layer_of(l + 1);
+      const EntryView from = layer.dense.head(1);
+      EXPECT_EQ(view.bias[0], all_layers ? 4.0f : 2.0f);
+      EXPECT_EQ(view.bias[1], all_layers ? 2.0f : 0.0f);
+      for (std::size_t c = 0; c < 8; ++c)
+        EXPECT_EQ(view.values[c], to_half(2 * to_float(from.values[c])));
+      for (std::size_t i = 1; i < view.n; ++i) {
+        const auto t = static_cast<std::size_t>(frozen[l].position(1, i));
+        EXPECT_TRUE(std::equal(view.keys + i * 8, view.keys + i * 8 + 8, from.keys + t * 8));
+      }
+      EXPECT_EQ(report.mass_ratios[l][1].size(), view.n);
+    }
+  }
+}
+
 TEST(CondenserDeathTest, CallsOutOfOrderAreBugs) {
   const Stages stages;
   const LayerCase layer = layer_of();
   Condenser condenser = condenser_of(stages.method(), "30%", 2);
-  EXPECT_DEATH(condense(condenser, 1, layer), "layer 1, expected 0");
-  condense(condenser, 0, layer);
-  EXPECT_DEATH(condense(condenser, 0, layer), "layer 0, expected 1");
-  condense(condenser, 1, layer);
-  EXPECT_DEATH(condense(condenser, 2, layer), "check failed");
+  EXPECT_DEATH(feed(condenser, 1, layer), "layer 1, expected 0");
+  feed(condenser, 0, layer);
+  EXPECT_DEATH(feed(condenser, 0, layer), "layer 0, expected 1");
+  EXPECT_DEATH(finish(condenser), "1 of 2 layers");
+  feed(condenser, 1, layer);
+  EXPECT_DEATH(feed(condenser, 2, layer), "check failed");
+  finish(condenser);
+  EXPECT_DEATH(finish(condenser), "check failed");
 }
 
 TEST(CondenserDeathTest, ACancelledCondenserIsSpent) {
@@ -426,8 +512,8 @@ TEST(CondenserDeathTest, ACancelledCondenserIsSpent) {
   Condenser condenser = condenser_of(stages.method(), "30%");
   CancelFlag cancel{true};
   SerialExecutor serial;
-  EXPECT_THROW(condenser.condense_layer(0, layer.dense, layer.observed, serial, &cancel), Error);
-  EXPECT_DEATH(condense(condenser, 0, layer), "check failed");
+  EXPECT_THROW(test::condense_only(condenser, layer.dense, layer.observed, serial, &cancel), Error);
+  EXPECT_DEATH(condense(condenser, layer), "check failed");
 }
 
 TEST(CondenserDeathTest, InputsThatDisagreeAreBugs) {
@@ -435,17 +521,17 @@ TEST(CondenserDeathTest, InputsThatDisagreeAreBugs) {
   stages.scorer->queries = 10;
   Condenser condenser = condenser_of(stages.method(), "30%");
   LayerCase layer = layer_of();
-  EXPECT_DEATH(condense(condenser, 0, layer_of(1, 99)), "99 vs 100");
+  EXPECT_DEATH(condense(condenser, layer_of(1, 99)), "99 vs 100");
   layer.observed.n_tokens = 9;
-  EXPECT_DEATH(condense(condenser, 0, layer), "9 queries and blocks of 0 captured, needed 10");
+  EXPECT_DEATH(condense(condenser, layer), "9 queries and blocks of 0 captured, needed 10");
   layer.observed.n_tokens = 100;
   layer.observed.log_sum_exp.pop_back();
-  EXPECT_DEATH(condense(condenser, 0, layer), "check failed");
+  EXPECT_DEATH(condense(condenser, layer), "check failed");
   layer = layer_of();
   layer.observed.block = 32;
-  EXPECT_DEATH(condense(condenser, 0, layer), "0 for blocks of 32");
+  EXPECT_DEATH(condense(condenser, layer), "0 for blocks of 32");
   layer = make_layer({{2, 16}, 2, {}}, kTokens, Pattern::kRandom, 1);
-  EXPECT_DEATH(condense(condenser, 0, layer), "another shape");
+  EXPECT_DEATH(condense(condenser, layer), "another shape");
 }
 
 TEST(CondenserDeathTest, PlansThatBreakTheirContractAreBugs) {
@@ -458,7 +544,7 @@ TEST(CondenserDeathTest, PlansThatBreakTheirContractAreBugs) {
       return plans;
     };
     Condenser condenser = condenser_of(stages.method(), "720B");
-    condense(condenser, 0, layer);
+    condense(condenser, layer);
   };
   run([](auto&) {});
   EXPECT_DEATH(run([](auto& plans) { plans.pop_back(); }), "1 vs 2");
@@ -472,7 +558,7 @@ TEST(CondenserDeathTest, PlansThatBreakTheirContractAreBugs) {
                }),
                "4 protected tokens kept of 5");
   EXPECT_DEATH(run([](auto& plans) { plans[0].kept.insert(plans[0].kept.begin() + 7, 50); }),
-               "21 > 10 \\* 2");
+               "21 > 20");
 }
 
 TEST(Condenser, ASelectorMayShareTheBudgetUnevenly) {
@@ -486,7 +572,7 @@ TEST(Condenser, ASelectorMayShareTheBudgetUnevenly) {
     return plans;
   };
   Condenser condenser = condenser_of(stages.method(), "720B");
-  const FrozenLayer frozen = condense(condenser, 0, layer_of());
+  const FrozenLayer frozen = condense(condenser, layer_of());
   EXPECT_EQ(frozen.n_entries(0), 11u);
   EXPECT_EQ(frozen.n_entries(1), 9u);
   EXPECT_EQ(frozen.bytes(), 720u);

@@ -165,6 +165,10 @@ inline LayerCase make_layer(const LayerShape& shape, std::size_t n_tokens, Patte
   layer.observed.queries.resize(layer.observed.n_heads * n_tokens * width);
   for (float& x : layer.observed.queries) x = draw();
   observe(layer);
+  // As if the prompt had been repeated in KVzip's chunks; far below any probability where huge.
+  layer.observed.repeat_chunk = 2048;
+  for (std::size_t i = 0; i < shape.kv.n_kv_heads * n_tokens; ++i)
+    layer.observed.log_peaks.push_back(-std::abs(draw()));
   return layer;
 }
 
@@ -216,7 +220,16 @@ inline HeadView view_head(const LayerCase& layer, std::size_t head) {
   const std::size_t first_row = head * view.group * view.n_queries;
   view.queries = layer.observed.queries.data() + first_row * view.head_dim;
   view.log_sum_exp = layer.observed.log_sum_exp.data() + first_row;
+  view.log_peaks = layer.observed.log_peaks.data() + head * layer.n_tokens;
   return view;
+}
+
+// A condenser's only layer.
+inline FrozenLayer condense_only(Condenser& condenser, const TailRows& dense,
+                                 const ObservedQueries& observed, Executor& executor,
+                                 const CancelFlag* cancel = nullptr) {
+  condenser.condense_layer(0, dense, observed, executor, cancel);
+  return std::move(condenser.finish(executor, cancel).at(0));
 }
 
 }  // namespace precis::test

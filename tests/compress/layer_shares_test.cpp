@@ -11,6 +11,18 @@ namespace {
 
 using Counts = std::vector<std::size_t>;
 
+Counts share_out(const std::vector<double>& wanted, std::size_t total, std::size_t least,
+                 std::size_t most) {
+  const std::vector<ShareBounds> bounds(wanted.size(), {least, most});
+  return precis::share_out(wanted, total, bounds);
+}
+
+TEST(ShareOut, EveryShareHasItsOwnBounds) {
+  const std::vector<ShareBounds> bounds = {{0, 4}, {6, 100}, {2, 2}};
+  EXPECT_EQ(precis::share_out({50, 0, 9}, 30, bounds), (Counts{4, 24, 2}));
+  EXPECT_EQ(precis::share_out({50, 0, 9}, 9, bounds), (Counts{1, 6, 2}));
+}
+
 TEST(ShareOut, KeepsWhatAlreadyFits) {
   EXPECT_EQ(share_out({3, 5, 4}, 12, 1, 9), (Counts{3, 5, 4}));
   EXPECT_EQ(share_out({4}, 4, 0, 9), (Counts{4}));

@@ -31,7 +31,7 @@ CompressionReport condense(const LayerCase& layer, const char* spec, const char*
   Condenser condenser(builtin_methods().parse(spec), Budget::parse(keep), {layer.shape}, kTokens, 1,
                       0, rows);
   SerialExecutor serial;
-  FrozenLayer frozen = condenser.condense_layer(0, layer.dense, layer.observed, serial);
+  FrozenLayer frozen = test::condense_only(condenser, layer.dense, layer.observed, serial);
   if (out != nullptr) *out = std::move(frozen);
   return condenser.report();
 }

@@ -152,7 +152,7 @@ void run(const std::string& layer, const std::string& spec, const std::string& k
   if (condenser.keeps_everything())
     throw Error(ErrorCode::kInvalidArgument, concat("kept whole: ", *condenser.report().skipped));
   SerialExecutor serial;
-  const FrozenLayer frozen = condenser.condense_layer(0, dump.dense, dump.observed, serial);
+  const FrozenLayer frozen = test::condense_only(condenser, dump.dense, dump.observed, serial);
   write_result(result, condenser, record, frozen);
 }
 

@@ -79,8 +79,8 @@ class NoMerger final : public Merger {
 class NoCompensator final : public Compensator {
  public:
   explicit NoCompensator(const NoParams&) {}
-  std::vector<std::vector<float>> compensate(std::span<const HeadPlan>,
-                                             std::span<const HeadMerge>) const override {
+  std::vector<std::vector<std::vector<float>>> compensate(
+      std::span<const LayerEntries>) const override {
     return {};
   }
 };

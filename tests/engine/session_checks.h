@@ -49,11 +49,20 @@ class TinySession : public testing::TestWithParam<const char*> {
 };
 
 // A preset for each way through the engine: nothing condensed, no observation, the last queries,
-// all queries, blocks and biases, heads and layers of different sizes; each keeps the last tokens.
+// all queries, blocks and biases, heads and layers of different sizes, layers that wait for later
+// ones, biases that do, the prompt repeated; each keeps the last tokens.
 // What every preset must keep to, its contract (tests/methods/contract_test.cpp) says without a
 // model.
 inline std::vector<std::string> engine_presets() {
-  return {"full", "streaming", "snapkv", "h2o", "selkv", "adakv", "pyramidkv"};
+  return {"full",
+          "streaming",
+          "snapkv",
+          "h2o",
+          "selkv",
+          "adakv",
+          "pyramidkv",
+          "selkv(mode=global) layers=global",
+          "kvzip(recent=16)"};
 }
 
 inline std::vector<float> copy(std::span<const float> values) {

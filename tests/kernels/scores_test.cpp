@@ -60,6 +60,49 @@ TEST_P(Scores, MassAgreesWithOracle) {
   }
 }
 
+TEST_P(Scores, PeaksAgreeWithOracle) {
+  std::uint32_t seed = 70;
+  for (Shape shape : kShapes) {
+    if (shape.bias == Bias::kAllHidden) continue;
+    shape.range = Range::kAll;
+    SCOPED_TRACE(shape.describe());
+    const Problem problem(shape, ++seed);
+    const Expected rows = run_reference(problem);
+    // As if the rows saw something beside these entries.
+    std::vector<float> sums;
+    for (const double lse : rows.log_sum_exp)
+      sums.push_back(static_cast<float>(std::isfinite(lse) ? lse + 0.5 : 0.0));
+    std::vector<float> peaks(shape.n, -3.0f);
+    Scratch scratch;
+    raise_log_peaks(problem.queries(), problem.entries(), problem.rule, sums.data(), peaks.data(),
+                    scratch);
+    // One row and one entry at a time: their mass under a log-sum-exp of 0 is exp(logit).
+    const std::size_t d = problem.queries().head_dim;
+    for (std::size_t j = 0; j < shape.n; ++j) {
+      double expected = -3.0;
+      for (std::size_t r = 0; r < sums.size(); ++r) {
+        const QueryView all = problem.queries();
+        const QueryView one{all.data + r / all.group * all.token_stride + r % all.group * d, 1, 1,
+                            d, d};
+        EntryView entry = problem.entries();
+        entry.keys += j * d;
+        entry.values += j * d;
+        if (entry.bias != nullptr) entry.bias += j;
+        entry.n = 1;
+        const Visible visible{0, 1};
+        double lse = 0;
+        std::vector<double> out(d);
+        const Visible* ranges = &visible;
+        reference::attention(one, &entry, 1, problem.rule, &ranges, out.data(), &lse);
+        expected = std::max(expected, lse - static_cast<double>(sums[r]));
+      }
+      ASSERT_NEAR(static_cast<double>(peaks[j]), expected,
+                  4 * problem.logit_error() + 1e-6 * std::abs(expected))
+          << j;
+    }
+  }
+}
+
 TEST_P(Scores, MassSumsToTheRowsThatSeeSomething) {
   std::uint32_t seed = 1;
   for (const Shape& shape : kShapes) {

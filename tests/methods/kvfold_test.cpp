@@ -81,12 +81,10 @@ TEST(Kvfold, AWeightIsAtMostTheExponentialOfThirty) {
 
 TEST(Kvfold, TheBiasIsTheLogOfTheRatio) {
   const Method method = builtin_methods().parse("kvfold");
-  const HeadPlan plan = plan_of({0, 2});
-  HeadMerge merge;
-  merge.mass_ratio = {3.0f, 1.0f};
-  const auto biases = method.compensator->compensate({&plan, 1}, {&merge, 1});
-  EXPECT_FLOAT_EQ(biases[0][0], static_cast<float>(std::log(3.0)));
-  EXPECT_EQ(biases[0][1], 0.0f);
+  const LayerEntries layer = {{{0, 2}, {3.0f, 1.0f}, {2, 0}}};
+  const auto biases = method.compensator->compensate({&layer, 1});
+  EXPECT_FLOAT_EQ(biases[0][0][0], static_cast<float>(std::log(3.0)));
+  EXPECT_EQ(biases[0][0][1], 0.0f);
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ FrozenLayer condense_like(const Method& method, const test::LayerCase& layer,
   Condenser condenser = condenser_for(method, layer, total / wanted.kept.size());
   EXPECT_EQ(condenser.entries_per_head() * wanted.kept.size(), total);
   SerialExecutor serial;
-  return condenser.condense_layer(0, layer.dense, layer.observed, serial);
+  return test::condense_only(condenser, layer.dense, layer.observed, serial);
 }
 
 std::vector<Tokens> kept_tokens(const FrozenLayer& layer) {

@@ -108,7 +108,7 @@ inline std::vector<HeadPlan> plans_of(const std::string& stage,
   table.n_tokens = scores.front().size();
   table.scores = flat.data();
   table.protection = method.selector->protection();
-  table.entries_per_head = m;
+  table.n_entries = m * table.n_kv_heads;
   return method.selector->select(table);
 }
 

@@ -132,7 +132,7 @@ struct Table {
     table.n_tokens = n;
     table.scores = flat.data();
     table.protection = method.selector->protection();
-    table.entries_per_head = m;
+    table.n_entries = m * table.n_kv_heads;
     return method.selector->select(table);
   }
 };
@@ -225,7 +225,7 @@ TEST(Streaming, KeepsSinksAndTheMostRecentTokens) {
   const LayerCase layer = make_layer(kShape, 100, Pattern::kRandom, 4);
   Condenser condenser(builtin_methods().parse("streaming"), Budget::parse("30%"), {kShape}, 100, 1);
   SerialExecutor serial;
-  const FrozenLayer frozen = condenser.condense_layer(0, layer.dense, layer.observed, serial);
+  const FrozenLayer frozen = test::condense_only(condenser, layer.dense, layer.observed, serial);
   const auto m = static_cast<std::int32_t>(condenser.entries_per_head());
   std::vector<std::int32_t> expected = {0, 1, 2, 3};
   for (std::int32_t t = 100 - (m - 4); t < 100; ++t) expected.push_back(t);
@@ -240,7 +240,7 @@ TEST(Random, OtherSeedsKeepOtherTokens) {
     Condenser condenser(builtin_methods().parse("random"), Budget::parse("30%"), {kShape}, 200,
                         seed);
     SerialExecutor serial;
-    const FrozenLayer frozen = condenser.condense_layer(0, layer.dense, layer.observed, serial);
+    const FrozenLayer frozen = test::condense_only(condenser, layer.dense, layer.observed, serial);
     sets.insert(test::kept_positions(frozen, 0));
     sets.insert(test::kept_positions(frozen, 1));
   }

@@ -107,7 +107,7 @@ FrozenLayer condense_with(const LayerCase& layer, const std::string& stages, con
   method.selector = std::make_shared<FixedSelector>(plan);
   Condenser condenser(method, Budget::parse("95%"), {layer.shape}, layer.n_tokens, 1);
   SerialExecutor serial;
-  FrozenLayer frozen = condenser.condense_layer(0, layer.dense, layer.observed, serial);
+  FrozenLayer frozen = test::condense_only(condenser, layer.dense, layer.observed, serial);
   if (report != nullptr) *report = condenser.report();
   return frozen;
 }
@@ -152,7 +152,7 @@ TEST(SelkvMerge, NeutralSettingsEqualEvictionBitForBit) {
   const auto run = [&](const std::string& spec) {
     Condenser condenser(builtin_methods().parse(spec), Budget::parse("30%"), {layer.shape}, 150, 1);
     SerialExecutor serial;
-    return fingerprint(condenser.condense_layer(0, layer.dense, layer.observed, serial));
+    return fingerprint(test::condense_only(condenser, layer.dense, layer.observed, serial));
   };
   const std::string evicted = run("selkv merge=none bias=none");
   EXPECT_EQ(run("selkv(gate=zero,alpha=0)"), evicted);
@@ -369,24 +369,22 @@ TEST(SelkvMerge, TargetsWithoutMassAreFlooredAndCounted) {
   double routed = 0;
   for (std::size_t t = 1; t < 32; ++t) routed += static_cast<double>(head.window_mass(4)[t]);
   EXPECT_NEAR(static_cast<double>(merge.mass_ratio[0]), 1 + routed / 1e-8, 1e-3 * routed / 1e-8);
-  const auto biases = method.compensator->compensate({&plan, 1}, {&merge, 1});
-  EXPECT_NEAR(static_cast<double>(biases[0][0]), std::log(1 + routed / 1e-8), 1e-3);
-  EXPECT_EQ(biases[0][1], 0.0f);
+  const LayerEntries layer_entries = {{plan.kept, merge.mass_ratio, merge.n_merged}};
+  const auto biases = method.compensator->compensate({&layer_entries, 1});
+  EXPECT_NEAR(static_cast<double>(biases[0][0][0]), std::log(1 + routed / 1e-8), 1e-3);
+  EXPECT_EQ(biases[0][0][1], 0.0f);
 }
 
-TEST(SelkvBias, HeadAndLayerModes) {
-  std::vector<HeadPlan> plans(3);
-  plans[0].kept = {1, 4, 9};
-  plans[1].kept = {1, 9};
-  plans[2].kept = {2, 9};
-  std::vector<HeadMerge> merges(3);
-  merges[0].mass_ratio = {3, 2, 1};
-  merges[1].mass_ratio = {1, 4};
-  merges[2].mass_ratio = {1, 1};
+TEST(SelkvBias, Modes) {
+  const std::vector<LayerEntries> layers = {
+      {{{1, 4, 9}, {3, 2, 1}, {2, 1, 0}}, {{1, 9}, {1, 4}, {0, 7}}, {{2, 9}, {1, 1}, {0, 0}}},
+      {{{1, 3}, {5, 1}, {1, 0}}}};
+  const auto stage = [](const std::string& args) {
+    return builtin_methods().parse("selkv bias=ratio(" + args + ")").compensator;
+  };
   const auto bias = [&](const std::string& args) {
-    return builtin_methods()
-        .parse("selkv bias=ratio(" + args + ")")
-        .compensator->compensate(plans, merges);
+    EXPECT_FALSE(stage(args)->needs_all_layers());
+    return stage(args)->compensate({layers.data(), 1})[0];
   };
   const auto own = bias("alpha=0.5,mode=head");
   EXPECT_FLOAT_EQ(own[0][0], 0.5f * std::log(3.0f));
@@ -398,6 +396,17 @@ TEST(SelkvBias, HeadAndLayerModes) {
   EXPECT_FLOAT_EQ(mean[0][1], 0.5f * std::log(2.0f));  // token 4: head 0 alone
   EXPECT_FLOAT_EQ(mean[2][1], 0.5f * std::log(2.0f));  // token 9: mean of 1, 4 and 1
   EXPECT_EQ(mean[2][0], 0.0f);
+  const auto count = bias("alpha=1,mode=count");
+  EXPECT_FLOAT_EQ(count[0][0], std::log(3.0f));
+  EXPECT_FLOAT_EQ(count[1][1], std::log(8.0f));
+  EXPECT_EQ(count[2][0], 0.0f);
+  EXPECT_TRUE(stage("mode=global")->needs_all_layers());
+  const auto all = stage("alpha=0.5,mode=global")->compensate(layers);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_FLOAT_EQ(all[0][0][0], 0.5f * std::log(3.0f));  // token 1: mean of 3, 1 and 5
+  EXPECT_FLOAT_EQ(all[1][0][0], all[0][0][0]);
+  EXPECT_FLOAT_EQ(all[0][1][1], 0.5f * std::log(2.0f));  // token 9: as in its only layer
+  EXPECT_EQ(all[1][0][1], 0.0f);
   for (const auto& head : bias("alpha=0,mode=layer"))
     for (const float b : head) EXPECT_EQ(b, 0.0f);
   EXPECT_FALSE(builtin_methods().parse("selkv(alpha=0)").compensator->uses_bias());

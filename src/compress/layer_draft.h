@@ -1,0 +1,47 @@
+// A condensed layer whose entries are chosen, but some of which may still be given up for later
+// layers.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "cache/kv_rows.h"
+#include "compress/stage.h"
+
+namespace precis {
+
+class LayerDraft {
+ public:
+  // What the plans keep of the dense rows; merged keys and values replace the stored ones. merges
+  // may be empty. rows: how the entries are held, RowTypes{} if some may be given up later.
+  LayerDraft(const TailRows& dense, std::span<const HeadPlan> plans,
+             std::span<const HeadMerge> merges, const RowTypes& rows, Executor& executor,
+             const CancelFlag* cancel);
+
+  std::size_t n_heads() const { return heads_.size(); }
+  std::size_t n_entries() const;
+  // Of all heads; without scores.
+  std::size_t bytes() const;
+  const LayerEntries& entries() const { return entries_; }
+  // R of every entry, [head][entry]; empty if nothing was merged.
+  std::vector<std::vector<float>> mass_ratios() const;
+
+  // Copies the scores of the layer, with everything that is not held below all of them.
+  std::vector<float> masked(const std::vector<float>& scores, std::size_t n_tokens) const;
+  // Gives up what is not in the plans; what they keep beyond what is held is not looked at.
+  // REQUIRES: held as RowTypes{}.
+  void drop_to(std::span<const HeadPlan> plans);
+
+  void set_biases(std::vector<std::vector<float>> biases);
+  // The finished layer, its rows stored as `rows`; the draft is spent.
+  FrozenLayer freeze(const RowTypes& rows, Executor& executor);
+
+ private:
+  KvShape shape_;
+  std::int32_t first_position_ = 0;
+  bool is_merged_ = false;
+  LayerEntries entries_;
+  std::vector<FrozenLayer::Head> heads_;
+};
+
+}  // namespace precis
