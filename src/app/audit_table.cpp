@@ -90,6 +90,10 @@ std::string print_audit(const MethodAudit& audit, const AuditOptions& options,
   table.notes.push_back(
       "An entry is a layer, a KV head and a position. Overlap: of the entries that one or both "
       "keep, those that both keep.");
+  if (audit.n_kv_heads == 1)
+    table.notes.push_back(
+        "This model has one KV head a layer: methods that differ in how heads share a budget keep "
+        "the same there. Only a model with more heads tells them apart.");
   table.notes.push_back(concat("Model ", setting.model, ", sha256 ", setting.model_sha256,
                                ", seed ", setting.seed, "."));
   return print_markdown(table);
@@ -113,10 +117,15 @@ std::string audit_json(const MethodAudit& audit, const AuditOptions& options,
     pairs.push_back(to_json(pair, options));
     n_faults += pair.is_fault() ? 1 : 0;
   }
-  const Json out = {{"model", setting.model}, {"model_sha256", setting.model_sha256},
-                    {"text", setting.text},   {"n_tokens", audit.n_tokens},
-                    {"keep", setting.keep},   {"seed", setting.seed},
-                    {"methods", methods},     {"pairs", pairs},
+  const Json out = {{"model", setting.model},
+                    {"model_sha256", setting.model_sha256},
+                    {"text", setting.text},
+                    {"n_tokens", audit.n_tokens},
+                    {"keep", setting.keep},
+                    {"seed", setting.seed},
+                    {"n_kv_heads", audit.n_kv_heads},
+                    {"methods", methods},
+                    {"pairs", pairs},
                     {"n_faults", n_faults}};
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -125,6 +125,7 @@ void audit(const MethodsCommand& command) {
   const std::string out =
       command.json ? audit_json(found, options, setting) : print_audit(found, options, setting);
   std::fputs(out.c_str(), stdout);
+  std::fflush(stdout);  // before what main says of faults
   const std::string faults = audit_faults(found, options);
   if (!faults.empty()) throw Error(ErrorCode::kInternal, "audit: " + faults);
 }

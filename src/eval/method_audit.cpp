@@ -209,6 +209,7 @@ MethodAudit audit_methods(const std::shared_ptr<const Engine>& engine,
                 {[&](const Progress& p) { report(kShareOfReading * p.fraction); }, options.cancel});
   MethodAudit out;
   out.n_tokens = tokens.size();
+  out.n_kv_heads = engine->config().n_kv_heads;
   std::vector<Session> sessions;
   std::vector<AuditedCache> caches;
   for (std::size_t m = 0; m < requests.size(); ++m) {

@@ -116,6 +116,16 @@ class Audited(unittest.TestCase):
         self.assertGreater(pair["n_values_differ"], 0)
         self.assertIn(f"'streaming' and '{other}' keep the same entries", result.stderr)
 
+    # Ada-KV shares a budget between the heads of a layer.
+    def test_one_kv_head_is_said(self):
+        for name, is_single in [("gemma3", True), ("llama", False)]:
+            model = os.path.join(os.path.dirname(LLAMA), f"{name}.gguf")
+            heads = json.loads(subprocess.run([PRECIS, "inspect", "--json", model], capture_output=True).stdout)
+            result = methods("--audit", "-m", model, "-f", self.text, "--tokens", "300", "--method", "snapkv,adakv")
+            self.assertEqual(heads["n_kv_heads"] == 1, is_single)
+            self.assertEqual("one KV head" in result.stdout, is_single, result.stderr)
+            self.assertEqual(result.returncode, 1 if is_single else 0, result.stdout)
+
     def test_errors_are_one_line(self):
         self.refused(methods("--audit"), "-m", "-f")
         self.refused(methods("--keep", "25%"), "--audit")
