@@ -22,7 +22,7 @@ SOURCES = $(shell find src include tests bench -name '*.cpp' -o -name '*.h' -o -
 CLANG_FORMAT ?= $(firstword $(wildcard /usr/bin/clang-format-14) clang-format)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build models demo test eval eval-smoke format format-check lint tidy bench install clean
+.PHONY: help setup build models demo test eval eval-smoke methods-doc format format-check lint tidy bench install clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,6 +55,11 @@ eval: build  ## the evaluation of docs/RESULTS.md: many hours; stopped anywhere,
 eval-smoke: build  ## the same in small: report in build/eval/smoke in less than five minutes
 	@tools/fetch_models.py all
 	tools/run_eval.sh smoke
+
+methods-doc: build  ## measure every preset and write docs/METHODS.md: hours; stopped anywhere, it goes on
+	@tools/fetch_models.py all
+	tools/measure_methods.py
+	tools/make_methods_doc.py
 
 format:  ## rewrite our sources in the project's style
 	@$(CLANG_FORMAT) -i $(SOURCES)

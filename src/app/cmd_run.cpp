@@ -270,7 +270,8 @@ Command add_run(CLI::App& parent) {
       ->envname("PRECIS_ARG_METHOD");
   c->add_option(
        "--keep", o->keep,
-       "What may be kept: 25%, 2048 (tokens) or 512MiB (default: 25%, but at least 256 tokens)")
+       "What may be kept: 25%, 2048 (tokens) or 512MiB (default: 25%, but at least 256 tokens); "
+       "positions and biases count, so 43 tokens' bytes hold 42 entries")
       ->envname("PRECIS_ARG_KEEP");
   add_row_types(*c, o->rows);
   c->add_option("-n,--predict", o->n_predict, "Most tokens of the answer")
