@@ -34,8 +34,6 @@ void register_cam(Registry& registry);
 
 namespace {
 
-constexpr float kLargestHalf = 65504.0f;
-
 struct CamParams : AccumulationParams {
   int share = 32;
 

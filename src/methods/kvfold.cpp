@@ -33,7 +33,7 @@ namespace {
 constexpr float kLeastMass = 1e-30f;
 constexpr float kMaxLogWeight = 30.0f;
 
-struct FoldParams {
+struct FoldParams : CapParams {
   int window = 32;
   int sinks = 4;
 
@@ -41,6 +41,7 @@ struct FoldParams {
   void fields(V&& v) {
     v("window", window, 1, 4096, "last queries whose attention weighs the merge");
     v("sinks", sinks, 0, 1 << 20, "first tokens, which never receive");
+    CapParams::fields(v);
   }
 };
 
@@ -65,12 +66,10 @@ class FoldMerger final : public Merger {
       const float log_weight = log_mass(nearest.tokens[k]) - log_mass(plan.kept[slot]);
       arrivals.push_back({nearest.tokens[k], slot, std::exp(std::min(log_weight, kMaxLogWeight))});
     }
-    const std::vector<float> own(plan.kept.size(), 1.0f);
-    const std::vector<float> arrived = arrived_weights(plan.kept.size(), arrivals);
-    HeadMerge out = fold_values(head, plan, own, arrivals, arrived);
-    for (std::size_t i = 0; i < arrived.size(); ++i) out.mass_ratio[i] = 1.0f + arrived[i];
-    out.n_routed = arrivals.size();
-    out.n_dropped = nearest.tokens.size() - arrivals.size();
+    cap_arrivals(arrivals, plan.kept.size(), params_.cap);
+    const Fold fold = make_fold(std::vector<float>(plan.kept.size(), 1.0f), std::move(arrivals));
+    HeadMerge out = fold_values(head, plan, fold);
+    for (std::size_t i = 0; i < plan.kept.size(); ++i) out.mass_ratio[i] = 1.0f + fold.arrived[i];
     return out;
   }
 

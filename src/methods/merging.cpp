@@ -11,6 +11,8 @@
 //
 // Deviation: merge_fraction, which leaves out the least similar tokens, is not built in; its
 //   default merges all.
+// Deviation: cap leaves the lightest arrivals of a kept token out. max_merge_per_token of kvpress
+//   scales all of them down instead; neither does anything by default.
 // Deviation: the preset scores with SnapKV at this project's defaults. kvpress wraps any scorer,
 //   and its published gains are over K-norm: `merging score=knorm`.
 #include "compress/method.h"
@@ -25,12 +27,13 @@ namespace {
 
 constexpr float kTinyNorm = 1e-6f;
 
-struct MergingParams {
+struct MergingParams : CapParams {
   double threshold = 0;
 
   template <class V>
   void fields(V&& v) {
     v("threshold", threshold, 0, 1, "least cosine of keys that merge");
+    CapParams::fields(v);
   }
 };
 
@@ -54,12 +57,9 @@ class MergingMerger final : public Merger {
       const float weight = cosine * norm / (norm + norms[plan.kept[slot]] + kTinyNorm);
       arrivals.push_back({nearest.tokens[k], slot, weight});
     }
-    const std::vector<float> own(plan.kept.size(), 1.0f);
-    HeadMerge out =
-        fold_values(head, plan, own, arrivals, arrived_weights(plan.kept.size(), arrivals));
-    out.n_routed = arrivals.size();
-    out.n_dropped = nearest.tokens.size() - arrivals.size();
-    return out;
+    cap_arrivals(arrivals, plan.kept.size(), params_.cap);
+    std::vector<float> own(plan.kept.size(), 1.0f);
+    return fold_values(head, plan, make_fold(std::move(own), std::move(arrivals)));
   }
 
  private:

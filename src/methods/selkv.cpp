@@ -22,6 +22,7 @@
 // Deviation: for R, a_i is floored at 1e-8 in the denominator and the numerator, so that
 //   R = 1 + routed / max(a_i, floor) >= 1; the paper's R is singular for a_i = 0. Floored targets
 //   are counted. Eq. 5 uses a_i itself.
+// Deviation: cap, off by default, is this project's.
 // Deviation: M counts the tokens whose gate let something through. With the default alpha 0.5 the
 //   bias of mode=count is half of the paper's baseline, which is alpha=1.
 // Deviation: mode=global averages over the KV heads of all layers that keep the token, not over
@@ -58,7 +59,7 @@ struct ScoreParams {
   }
 };
 
-struct MergeParams {
+struct MergeParams : CapParams {
   int block = 32;
   int window = 32;
   std::string gate = "cos";
@@ -68,6 +69,7 @@ struct MergeParams {
     v("block", block, 1, 1024, "positions per block; tokens merge inside of their block only");
     v("window", window, 1, 4096, "last queries whose attention weighs the merge");
     v("gate", gate, {"cos", "one", "zero"}, "share of an evicted value that is merged");
+    CapParams::fields(v);
   }
 };
 
@@ -151,16 +153,15 @@ class SelkvMerger final : public Merger {
       if (routes.slots[k] != SelkvRoutes::kDropped)
         arrivals.push_back(
             {routes.tokens[k], routes.slots[k], routes.gates[k] * mass[routes.tokens[k]]});
-    const std::vector<float> gated = arrived_weights(plan.kept.size(), arrivals);
+    cap_arrivals(arrivals, plan.kept.size(), params_.cap);
     std::vector<float> own;
     for (const std::uint32_t token : plan.kept) own.push_back(mass[token]);
-    HeadMerge out = fold_values(head, plan, own, arrivals, gated);
-    out.n_routed = arrivals.size();
-    out.n_dropped = routes.tokens.size() - arrivals.size();
-    for (std::size_t i = 0; i < own.size(); ++i) {
+    const Fold fold = make_fold(std::move(own), std::move(arrivals));
+    HeadMerge out = fold_values(head, plan, fold);
+    for (std::size_t i = 0; i < plan.kept.size(); ++i) {
       if (out.changed[i] == 0) continue;  // nothing arrived: R is 1
-      if (own[i] < kMassFloor) ++out.n_floored;
-      out.mass_ratio[i] = 1.0f + gated[i] / std::max(own[i], kMassFloor);
+      if (fold.own[i] < kMassFloor) ++out.n_floored;
+      out.mass_ratio[i] = 1.0f + fold.arrived[i] / std::max(fold.own[i], kMassFloor);
     }
     return out;
   }

@@ -1,4 +1,5 @@
-// Merging as a weighted mean of values: kept tokens take in evicted ones, keys stay.
+// Merging as a weighted mean: kept tokens take in evicted ones, their values and, where a method
+// wants it, their keys.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,8 @@
 
 namespace precis {
 
+constexpr float kLargestHalf = 65504.0f;  // what merged rows must fit in
+
 // An evicted token on its way into a kept one.
 struct Arrival {
   std::uint32_t token = 0;
@@ -17,14 +20,41 @@ struct Arrival {
   float weight = 0;        // >= 0
 };
 
-// Per slot, the sum of the weights that arrive there, in the order of the arrivals.
-std::vector<float> arrived_weights(std::size_t n_kept, std::span<const Arrival> arrivals);
+// The parameter of mergers whose tokens may pile up on a few kept ones.
+struct CapParams {
+  int cap = 0;
 
-// v_i <- (own_i v_i + sum w_j v_j) / (own_i + sum w_j) where the sum of the arriving weights is
-// above 0; other values keep their bits. own is [kept], >= 0; arrived as arrived_weights() gives
-// it. Mass ratios are 1, and n_routed and the like 0, for the caller to fill in.
-HeadMerge fold_values(const HeadView& head, const HeadPlan& plan, std::span<const float> own,
-                      std::span<const Arrival> arrivals, std::span<const float> arrived);
+  template <class V>
+  void fields(V&& v) {
+    v("cap", cap, 0, 1 << 20,
+      "most evicted tokens that one kept token takes in, the weightiest first; 0: all");
+  }
+};
+
+// Leaves of the arrivals of every slot the `cap` that rank highest, the earlier of equals, in their
+// old order; all of them if cap is 0. ranks is [arrivals], or empty: the weights. What a method
+// leaves out by weight is what its merged entry would have held least of; one that weighs all alike
+// ranks by similarity.
+void cap_arrivals(std::vector<Arrival>& arrivals, std::size_t n_kept, int cap,
+                  std::span<const float> ranks = {});
+
+// Which tokens merge, and how much of each: row x_i of entry i becomes
+// (own_i x_i + sum w_j x_j) / total_i where the sum of the arriving weights is above 0.
+struct Fold {
+  std::vector<float> own;         // [kept], >= 0
+  std::vector<Arrival> arrivals;  // ascending by token
+  std::vector<float> arrived;     // [kept], the sum of the weights that arrive
+  std::vector<float> total;       // [kept]; > 0 where arrived is
+};
+
+// The weighted mean: total = own + arrived. Sums run in the order of the arrivals.
+Fold make_fold(std::vector<float> own, std::vector<Arrival> arrivals);
+
+// Values that nothing arrives at keep their bits; merged ones fit in f16. Evicted tokens that are
+// in no arrival are dropped. Mass ratios are 1 and n_floored is 0, for the caller to fill in.
+HeadMerge fold_values(const HeadView& head, const HeadPlan& plan, const Fold& fold);
+// Adds the same of the keys.
+void fold_keys(const HeadView& head, const HeadPlan& plan, const Fold& fold, HeadMerge& into);
 
 // Calls visit(token, slot) for every evicted token in order, slot being that of the next kept token
 // or kept.size() if there is none.

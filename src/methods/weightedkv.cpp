@@ -25,9 +25,17 @@ void register_weightedkv(Registry& registry);
 
 namespace {
 
+struct WeightedParams : AccumulationParams, CapParams {
+  template <class V>
+  void fields(V&& v) {
+    AccumulationParams::fields(v);
+    CapParams::fields(v);
+  }
+};
+
 class WeightedMerger final : public Merger {
  public:
-  explicit WeightedMerger(const AccumulationParams& params) : params_(params) {}
+  explicit WeightedMerger(const WeightedParams& params) : params_(params) {}
 
   std::size_t queries_needed(std::size_t n_tokens) const override {
     return params_.n_queries(n_tokens);
@@ -36,31 +44,25 @@ class WeightedMerger final : public Merger {
   HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
     const std::span<const float> mass = head.window_mass(queries_needed(head.n_tokens));
     std::vector<Arrival> arrivals;
-    std::size_t n_dropped = 0;
     visit_evicted(head.n_tokens, plan, [&](std::uint32_t token, std::size_t slot) {
       if (slot < plan.kept.size())
         arrivals.push_back({token, static_cast<std::uint32_t>(slot), mass[token]});
-      else
-        ++n_dropped;
     });
     std::vector<float> own;
     for (const std::uint32_t token : plan.kept) own.push_back(mass[token]);
-    HeadMerge out =
-        fold_values(head, plan, own, arrivals, arrived_weights(plan.kept.size(), arrivals));
-    out.n_routed = arrivals.size();
-    out.n_dropped = n_dropped;
-    return out;
+    cap_arrivals(arrivals, plan.kept.size(), params_.cap);
+    return fold_values(head, plan, make_fold(std::move(own), std::move(arrivals)));
   }
 
  private:
-  AccumulationParams params_;
+  WeightedParams params_;
 };
 
 }  // namespace
 
 void register_weightedkv(Registry& registry) {
   const std::string paper = "arXiv 2503.01330";
-  registry.add_stage<WeightedMerger, AccumulationParams>(
+  registry.add_stage<WeightedMerger, WeightedParams>(
       StageKind::kMerge, "weightedkv", paper,
       "merges evicted values into the next kept token, weighed by accumulated attention");
   registry.add_preset({"weightedkv",

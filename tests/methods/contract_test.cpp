@@ -243,7 +243,7 @@ TEST(Registry, PresetsAreThePapersSettings) {
             "score=snapkv(window=32,pool=7,kind=max) select=head(recent=32,sinks=0)");
   EXPECT_EQ(registry.parse("selkv").spec,
             "score=selkv(window=32,pool=5) select=shared(recent=16,sinks=0) "
-            "merge=selkv(block=32,window=32,gate=cos) bias=ratio(alpha=0.5,mode=layer)");
+            "merge=selkv(block=32,window=32,gate=cos,cap=0) bias=ratio(alpha=0.5,mode=layer)");
 }
 
 TEST(Registry, EvenPoolsAreRejected) {
