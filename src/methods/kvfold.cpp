@@ -12,14 +12,20 @@
 //
 // Cost: every evicted key is compared with every kept one, quadratic in the prompt.
 //
-// Deviation: s is the log of the attention of the last `window` queries (of at least 1e-30). kvfold
-//   takes the score of whatever method it wraps, which a merger does not see.
+//   weight=attention  s is the log of the attention of the last `window` queries
+//   weight=score      s is the log of the method's own score: kvfold, which wraps any method
+//
+// Deviation: weight=attention is the default: the bias stands for attention, and not every score is
+//   one. With SnapKV's scores the two differ by the pooling.
+// Deviation: attention and score are at least 1e-30. Scores that are not positive (K-norm's) thus
+//   weigh all alike; kvfold takes only scores that are positive or logs.
 // Deviation: the preset scores with SnapKV at this project's defaults; kvfold's runs wrap KVzip,
 //   KVzap and RestoreKV.
 // Deviation: sums run in order of the token (scatter="sorted" there).
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "compress/method.h"
 #include "methods/nearest_key.h"
 #include "methods/value_fold.h"
@@ -36,11 +42,14 @@ constexpr float kMaxLogWeight = 30.0f;
 struct FoldParams : CapParams {
   int window = 32;
   int sinks = 4;
+  std::string weight = "attention";
 
   template <class V>
   void fields(V&& v) {
     v("window", window, 1, 4096, "last queries whose attention weighs the merge");
     v("sinks", sinks, 0, 1 << 20, "first tokens, which never receive");
+    v("weight", weight, {"attention", "score"},
+      "what weighs the merge: the last queries' attention, or the method's own score");
     CapParams::fields(v);
   }
 };
@@ -50,11 +59,12 @@ class FoldMerger final : public Merger {
   explicit FoldMerger(const FoldParams& params) : params_(params) {}
 
   std::size_t queries_needed(std::size_t n_tokens) const override {
+    if (params_.weight == "score") return 0;
     return std::min(static_cast<std::size_t>(params_.window), n_tokens);
   }
 
   HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
-    const std::span<const float> mass = head.window_mass(static_cast<std::size_t>(params_.window));
+    const std::span<const float> mass = masses(head);
     const NearestKeys nearest = nearest_keys(head, plan, static_cast<std::size_t>(params_.sinks));
     const auto log_mass = [&](std::uint32_t token) {
       return std::log(std::max(mass[token], kLeastMass));
@@ -74,6 +84,13 @@ class FoldMerger final : public Merger {
   }
 
  private:
+  std::span<const float> masses(HeadView& head) const {
+    if (params_.weight == "attention")
+      return head.window_mass(static_cast<std::size_t>(params_.window));
+    PRECIS_CHECK(head.scores != nullptr, "merging by scores, and there are none");
+    return {head.scores, head.n_tokens};
+  }
+
   FoldParams params_;
 };
 

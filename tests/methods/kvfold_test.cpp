@@ -71,6 +71,24 @@ TEST(Kvfold, RandomRowsMatchTheFormula) {
   }
 }
 
+TEST(Kvfold, WeighsByTheMethodsOwnScore) {
+  // No queries are read: token 1, with a score of 6 against 2, weighs three times token 0, and
+  // token 3, without one, next to nothing.
+  const LayerCase layer =
+      hand_layer({{1, 0}, {1, 1, 0}, {0, 0, 1}, {0, 0, 2}}, {{4, 0}, {0, 8}, {1, 1}, {5, 5}}, {});
+  const Method method =
+      builtin_methods().parse("score=random select=head merge=kvfold(weight=score,sinks=0)");
+  EXPECT_EQ(method.merger->queries_needed(100), 0u);
+  HeadView view = view_head(layer, 0);
+  const std::vector<float> scores = {2, 6, 1, -1};
+  view.scores = scores.data();
+  const HeadMerge merged = method.merger->merge(view, plan_of({0, 2}));
+  EXPECT_NEAR(static_cast<double>(merged.values[0]), 1.0, 1e-4);
+  EXPECT_NEAR(static_cast<double>(merged.values[1]), 6.0, 1e-4);
+  EXPECT_NEAR(static_cast<double>(merged.mass_ratio[0]), 4.0, 1e-4);
+  EXPECT_EQ(merged.mass_ratio[1], 1.0f);
+}
+
 TEST(Kvfold, AWeightIsAtMostTheExponentialOfThirty) {
   // All attention of the last query is on the evicted token.
   const LayerCase layer =
