@@ -75,7 +75,14 @@ TEST(Fold, MeansOfTheLargestHalvesFitInF16) {
 
 // Every merger with a cap: no entry takes in more, and a cap that nothing reaches changes nothing.
 TEST(Cap, HoldsInEveryMerger) {
-  const LayerCase layer = make_layer({{1, 16}, 2, {0.25f, 0.0f}}, 200, Pattern::kRandom, 33);
+  LayerCase layer = make_layer({{1, 16}, 2, {0.25f, 0.0f}}, 200, Pattern::kRandom, 33);
+  // Alike enough for every threshold.
+  for (std::size_t t = 0; t < 200; ++t)
+    for (std::size_t c = 0; c < 16; ++c) {
+      layer.dense.key_row(0, t)[c] = to_half(4.0f + to_float(layer.dense.key_row(0, t)[c]));
+      layer.dense.value_row(0, t)[c] = to_half(4.0f + to_float(layer.dense.value_row(0, t)[c]));
+    }
+  observe(layer);
   HeadPlan plan;
   for (std::uint32_t t = 0; t < 200; t += 12) plan.kept.push_back(t);
   plan.targets = plan.kept;
