@@ -35,6 +35,20 @@ std::vector<float> interleave_keys(const HeadView& head,
 
 }  // namespace
 
+float row_cosine(const Half* a, const Half* b, std::size_t width) {
+  float norm_a = 0;
+  float norm_b = 0;
+  row_norms(a, 1, width, &norm_a);
+  row_norms(b, 1, width, &norm_b);
+  const float norms = norm_a * norm_b;
+  return norms > 0.0f ? std::clamp(dot(a, b, width) / norms, -1.0f, 1.0f) : 0.0f;
+}
+
+float key_cosine(const HeadView& head, std::size_t a, std::size_t b) {
+  const Half* keys = head.entries.keys;
+  return row_cosine(keys + a * head.head_dim, keys + b * head.head_dim, head.head_dim);
+}
+
 NearestKeys nearest_keys(const HeadView& head, const HeadPlan& plan, std::size_t n_sinks) {
   const std::size_t width = head.head_dim;
   std::vector<std::uint32_t> targets;

@@ -1,4 +1,4 @@
-// The kept token whose key is most like an evicted one's.
+// How alike keys are, and the kept token whose key is most like an evicted one's.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,11 @@
 #include "compress/stage.h"
 
 namespace precis {
+
+// Cosine of two rows of f16, in [-1, 1]; 0 if one is zero.
+float row_cosine(const Half* a, const Half* b, std::size_t width);
+// The same of two tokens' keys, as stored, after RoPE.
+float key_cosine(const HeadView& head, std::size_t a, std::size_t b);
 
 struct NearestKeys {
   static constexpr std::uint32_t kNone = 0xffffffffu;
