@@ -421,7 +421,7 @@ void Condenser::fit_bytes() {
     const std::vector<std::size_t> shares = divide(done, n_entries);
     std::size_t bytes = 0;
     for (std::size_t l = 0; l < layers_.size(); ++l)
-      bytes += layer_bytes(layers_[l], drafts_[l].rows, shares[l]);
+      bytes += layer_bytes(layers_[l], drafts_[l].draft.rows(), shares[l]);
     if (bytes <= allowed_bytes_) {
       for (std::size_t l = 0; l < layers_.size(); ++l) give_up(l, shares[l]);
       return;
@@ -512,7 +512,7 @@ void Condenser::freeze_drafts(Executor& executor, const CancelFlag* cancel) {
     throw_if_cancelled(cancel);
     if (details_) report_.mass_ratios.push_back(layer.draft.mass_ratios());
     layer.scores = {};
-    frozen_.push_back(layer.draft.freeze(layer.rows, executor));
+    frozen_.push_back(layer.draft.freeze(executor));
   }
   drafts_.clear();
 }

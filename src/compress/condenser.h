@@ -69,7 +69,6 @@ class Condenser {
   // A layer that is scored; its entries may change until finish().
   struct Layer {
     LayerDraft draft;
-    RowTypes rows;              // of the finished layer
     std::vector<float> scores;  // [heads, n_tokens] while entries may be given up
   };
 
