@@ -4,6 +4,7 @@
 #include "model/arch.h"
 #include "model/chat_template.h"
 #include "model/gguf_file.h"
+#include "model/rope.h"
 #include "model/tokenizer.h"
 #include "model/vocabulary_check.h"
 #include "model/weights.h"
@@ -34,6 +35,13 @@ WeightTotals Model::weight_totals() const {
 const MatmulReport& Model::matmul_report() const { return weights_->matmul.report(); }
 
 const WeightsReport& Model::weights_report() const { return weights_->forms; }
+
+Rope Model::rope(std::size_t layer) const {
+  const ggml_tensor* factors = weights_->rope_factors;
+  if (factors == nullptr) return describe_rope(config_, layer, {});
+  const auto* values = static_cast<const float*>(factors->data);
+  return describe_rope(config_, layer, {values, config_.n_rot / 2});
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backend,
                                          MatmulMode matmul, WeightsMode weights_mode) {

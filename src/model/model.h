@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/executor.h"
+#include "kernels/rope.h"
 #include "model/attention_op.h"
 #include "model/backend.h"
 #include "model/config.h"
@@ -56,6 +57,8 @@ class Model {
   const MatmulReport& matmul_report() const;
   // Which weights were converted.
   const WeightsReport& weights_report() const;
+  // How the keys and queries of a layer are turned.
+  Rope rope(std::size_t layer) const;
 
  private:
   Model();
