@@ -304,6 +304,9 @@ std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& d
     head.head_dim = shape.kv.head_dim;
     head.entries = dense.head(h);
     head.rule = shape.rule;
+    head.first_position = dense.first_position();
+    head.rope = shape.rope;
+    head.output = shape.output;
     head.group = shape.group;
     head.seed = mix(mix(seed_, layer), h);
     head.cancel = cancel;
@@ -334,7 +337,23 @@ std::vector<float> Condenser::score(std::vector<HeadView>& heads, Executor& exec
   return scores;
 }
 
+std::vector<float> Condenser::output_norms(std::vector<HeadView>& heads, Executor& executor) const {
+  if (!method_.selector->reads_output_norms()) return {};
+  std::vector<float> means(heads.size() * n_tokens_);
+  executor.run(heads.size(), [&](std::size_t h, std::size_t) {
+    const std::span<const float> norms = heads[h].output_norms();
+    for (std::size_t t = 0; t < n_tokens_; ++t) {
+      double sum = 0;
+      for (std::size_t g = 0; g < heads[h].group; ++g)
+        sum += static_cast<double>(norms[g * n_tokens_ + t]);
+      means[h * n_tokens_ + t] = static_cast<float>(sum / static_cast<double>(heads[h].group));
+    }
+  });
+  return means;
+}
+
 std::vector<HeadPlan> Condenser::select(std::size_t layer, const std::vector<float>& scores,
+                                        const std::vector<float>& output_norms,
                                         std::size_t entries_per_head) const {
   LayerTable table;
   table.layer = layer;
@@ -342,6 +361,7 @@ std::vector<HeadPlan> Condenser::select(std::size_t layer, const std::vector<flo
   table.n_kv_heads = layers_[layer].kv.n_kv_heads;
   table.n_tokens = n_tokens_;
   table.scores = scores.data();
+  if (!output_norms.empty()) table.output_norms = output_norms.data();
   table.protection = method_.selector->protection();
   table.entries_per_head = entries_per_head;
   std::vector<HeadPlan> plans = method_.selector->select(table);
@@ -405,9 +425,10 @@ FrozenLayer Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   const std::size_t n_entries = entries_of_layer(layer, rows);
   report_.freeze_ms += watch.lap();
   const std::vector<float> scores = score(heads, executor);
+  const std::vector<float> norms = output_norms(heads, executor);
   report_.score_ms += watch.lap();
   throw_if_cancelled(cancel);
-  const std::vector<HeadPlan> plans = select(layer, scores, n_entries);
+  const std::vector<HeadPlan> plans = select(layer, scores, norms, n_entries);
   report_.select_ms += watch.lap();
   const std::vector<HeadMerge> merges = merge(heads, plans, executor);
   std::vector<std::vector<float>> biases;

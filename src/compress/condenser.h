@@ -22,6 +22,9 @@ struct LayerShape {
   KvShape kv;
   std::size_t group = 1;  // query heads per KV head
   LogitRule rule;
+  // As in HeadView; they outlive the condenser.
+  const Rope* rope = nullptr;
+  const OutputProjection* output = nullptr;
 };
 
 class Condenser {
@@ -62,7 +65,10 @@ class Condenser {
   std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
                                    const ObservedQueries& observed, const CancelFlag* cancel) const;
   std::vector<float> score(std::vector<HeadView>& heads, Executor& executor) const;
+  // What the selector reads beside scores; may be empty.
+  std::vector<float> output_norms(std::vector<HeadView>& heads, Executor& executor) const;
   std::vector<HeadPlan> select(std::size_t layer, const std::vector<float>& scores,
+                               const std::vector<float>& output_norms,
                                std::size_t entries_per_head) const;
   std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
                                Executor& executor) const;

@@ -17,8 +17,11 @@
 #include "base/executor.h"
 #include "base/half.h"
 #include "kernels/attention.h"
+#include "kernels/rope.h"
 
 namespace precis {
+
+class OutputProjection;
 
 // What a method reads of a prompt's attention, beside keys and values.
 struct Observation {
@@ -69,6 +72,13 @@ class HeadView {
   std::uint64_t seed = 0;                           // already mixed with layer and head
   const CancelFlag* cancel = nullptr;  // long loops call throw_if_cancelled(cancel) now and then
 
+  // Of the prompt's first token; the others follow it.
+  std::int32_t first_position = 0;
+  // How keys and queries were turned; nullptr: not at all.
+  const Rope* rope = nullptr;
+  // W_O of the layer; nullptr: unknown.
+  const OutputProjection* output = nullptr;
+
   // Query of member g of the group at a token of the prompt, [head_dim], and the log-sum-exp of its
   // row. REQUIRES: token is among the last n_queries.
   const float* query(std::size_t member, std::size_t token) const {
@@ -88,6 +98,11 @@ class HeadView {
   std::span<const float> block_attention(std::size_t block);
   // ||v_j||_2, [n_tokens].
   std::span<const float> value_norms();
+  // ||W_O v_j||_1 of each query head of the group, [group, n_tokens]. REQUIRES: output.
+  std::span<const float> output_norms();
+  // R of each query head with ||R x||_2 = ||W_O x||_2, [group, head_dim, head_dim]. REQUIRES:
+  // output.
+  std::span<const float> output_factors();
   Scratch& scratch() { return scratch_; }
 
  private:
@@ -102,6 +117,8 @@ class HeadView {
   std::vector<std::pair<std::size_t, std::vector<float>>> window_mass_;
   std::vector<float> block_attention_;
   std::vector<float> value_norms_;
+  std::vector<float> output_norms_;
+  std::vector<float> output_factors_;
 };
 
 class Scorer {
@@ -136,6 +153,9 @@ struct LayerTable {
   std::size_t n_kv_heads = 0;
   std::size_t n_tokens = 0;
   const float* scores = nullptr;  // [n_kv_heads, n_tokens]
+  // Mean over the group of HeadView::output_norms(), [n_kv_heads, n_tokens], if the selector reads
+  // them.
+  const float* output_norms = nullptr;
   Protection protection;
   std::size_t entries_per_head = 0;  // m with protected tokens; >= protection.count, < n_tokens
 };
@@ -151,6 +171,8 @@ class Selector {
  public:
   virtual ~Selector() = default;
   virtual Protection protection() const = 0;
+  // Whether select() reads LayerTable::output_norms.
+  virtual bool reads_output_norms() const { return false; }
   // One plan per KV head. The sum of the kept counts must not exceed
   // entries_per_head * n_kv_heads; ties are broken towards the earlier token.
   virtual std::vector<HeadPlan> select(const LayerTable& table) const = 0;

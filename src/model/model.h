@@ -59,6 +59,9 @@ class Model {
   const WeightsReport& weights_report() const;
   // How the keys and queries of a layer are turned.
   Rope rope(std::size_t layer) const;
+  // Columns [first, first + n) of a layer's output projection W_O in f32, rows [n_embd, n]; query
+  // head q has head_dim of them from q * head_dim on. Thread-safe.
+  void expand_output(std::size_t layer, std::size_t first, std::size_t n, float* rows) const;
 
  private:
   Model();
