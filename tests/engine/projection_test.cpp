@@ -94,5 +94,39 @@ TEST_P(LayerFacts, OutputNormsAreThoseOfTheFilesWeights) {
   }
 }
 
+// What is computed from W_O and RoPE has the same bits in a layer-major prefill, later, in a prompt
+// in parts and with other numbers of threads.
+TEST_P(LayerFacts, MethodsThatReadThemDoNotDependOnTheWay) {
+  const auto three =
+      Engine::load(tiny_model(GetParam()), {.n_threads = 3, .matmul = MatmulMode::kSgemm});
+  const std::vector<Token> tokens = random_tokens(150, engine_->config().n_vocab, 3);
+  for (const char* spec : {"criticaladakv", "expected(size=output)", "restkv"}) {
+    SCOPED_TRACE(spec);
+    const CondenseRequest req = request(spec, "50%");
+    const Observation observe = req.method.observation(tokens.size());
+    Session layer_major(engine_), later(engine_), threads(three);
+    layer_major.condense(tokens, req);
+    threads.condense(tokens, req);
+    later.prefill(tokens, observe);
+    Session fork = later.fork();
+    later.compress(req);
+    fork.compress(req);
+    EXPECT_EQ(difference(layer_major, later), "");
+    EXPECT_EQ(difference(layer_major, fork), "");
+    EXPECT_EQ(difference(layer_major, threads), "");
+    Session parts(engine_), again(engine_);
+    for (Session* session : {&parts, &again}) {
+      session->prefill(std::span(tokens).first(90), observe);
+      Session question = session->fork();
+      question.prefill(std::span(tokens).subspan(90), observe);
+      question.compress(req);
+      session->prefill(std::span(tokens).subspan(90), observe);
+      session->compress(req);
+      EXPECT_EQ(difference(*session, question), "");
+    }
+    EXPECT_EQ(difference(parts, again), "");
+  }
+}
+
 }  // namespace
 }  // namespace precis::test

@@ -53,7 +53,7 @@ class TinySession : public testing::TestWithParam<const char*> {
 // What every preset must keep to, its contract (tests/methods/contract_test.cpp) says without a
 // model.
 inline std::vector<std::string> engine_presets() {
-  return {"full", "streaming", "snapkv", "h2o", "selkv", "adakv", "pyramidkv"};
+  return {"full", "streaming", "snapkv", "h2o", "selkv", "adakv", "pyramidkv", "criticalkv"};
 }
 
 inline std::vector<float> copy(std::span<const float> values) {
