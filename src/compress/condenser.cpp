@@ -282,6 +282,9 @@ std::vector<HeadView> Condenser::make_heads(std::size_t layer, const TailRows& d
     head.head_dim = shape.kv.head_dim;
     head.entries = dense.head(h);
     head.rule = shape.rule;
+    head.first_position = dense.first_position();
+    head.rope = shape.rope;
+    head.output = shape.output;
     head.group = shape.group;
     head.seed = mix(mix(seed_, layer), h);
     head.cancel = cancel;
@@ -313,14 +316,30 @@ std::vector<float> Condenser::score(std::vector<HeadView>& heads, Executor& exec
   return scores;
 }
 
-LayerTable Condenser::table_of(std::size_t layer, const float* scores,
+std::vector<float> Condenser::output_norms(std::vector<HeadView>& heads, Executor& executor) const {
+  if (!method_.selector->reads_output_norms()) return {};
+  std::vector<float> means(heads.size() * n_tokens_);
+  executor.run(heads.size(), [&](std::size_t h, std::size_t) {
+    const std::span<const float> norms = heads[h].output_norms();
+    for (std::size_t t = 0; t < n_tokens_; ++t) {
+      double sum = 0;
+      for (std::size_t g = 0; g < heads[h].group; ++g)
+        sum += static_cast<double>(norms[g * n_tokens_ + t]);
+      means[h * n_tokens_ + t] = static_cast<float>(sum / static_cast<double>(heads[h].group));
+    }
+  });
+  return means;
+}
+
+LayerTable Condenser::table_of(std::size_t layer, const Ranking& ranking,
                                std::size_t n_entries) const {
   LayerTable table;
   table.layer = layer;
   table.n_layers = layers_.size();
   table.n_kv_heads = layers_[layer].kv.n_kv_heads;
   table.n_tokens = n_tokens_;
-  table.scores = scores;
+  table.scores = ranking.scores.data();
+  if (!ranking.output_norms.empty()) table.output_norms = ranking.output_norms.data();
   table.protection = method_.selector->protection();
   table.floor = method_.selector->floor();
   table.n_entries = n_entries;
@@ -378,7 +397,7 @@ std::vector<std::size_t> Condenser::divide(std::span<const LayerTable> done,
     const std::size_t promised =
         (table.protection.count(n_tokens_) + table.floor) * table.n_kv_heads;
     bounds.push_back({std::clamp(promised, needed, std::max(needed, n_entries / layers_.size())),
-                      (n_tokens_ - 1) * table.n_kv_heads});
+                      n_tokens_ * table.n_kv_heads});
     bounds.back().least = std::min(bounds.back().least, bounds.back().most);
     least += bounds.back().least;
     most += bounds.back().most;
@@ -391,14 +410,14 @@ std::vector<std::size_t> Condenser::divide(std::span<const LayerTable> done,
 void Condenser::give_up(std::size_t layer, std::size_t n_entries) {
   Layer& own = drafts_[layer];
   if (own.draft.n_entries() <= n_entries) return;
-  const std::vector<float> scores = own.draft.masked(own.scores, n_tokens_);
-  own.draft.drop_to(select(table_of(layer, scores.data(), n_entries)));
+  const Ranking masked{own.draft.masked(own.ranking.scores, n_tokens_), own.ranking.output_norms};
+  own.draft.drop_to(select(table_of(layer, masked, n_entries)));
 }
 
-std::size_t Condenser::make_room(std::size_t layer, const std::vector<float>& scores) {
+std::size_t Condenser::make_room(std::size_t layer, const Ranking& ranking) {
   std::vector<LayerTable> done;
-  for (std::size_t l = 0; l < layer; ++l) done.push_back(table_of(l, drafts_[l].scores.data(), 0));
-  done.push_back(table_of(layer, scores.data(), 0));
+  for (std::size_t l = 0; l < layer; ++l) done.push_back(table_of(l, drafts_[l].ranking, 0));
+  done.push_back(table_of(layer, ranking, 0));
   weights_.push_back(method_.layers->weigh(done.back()));
   PRECIS_CHECK(std::isfinite(weights_.back()), "layer ", layer, " weighs ", weights_.back());
   std::size_t n_entries = 0;
@@ -414,14 +433,14 @@ void Condenser::fit_bytes() {
   std::vector<LayerTable> done;
   std::size_t n_entries = 0;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    done.push_back(table_of(l, drafts_[l].scores.data(), 0));
+    done.push_back(table_of(l, drafts_[l].ranking, 0));
     n_entries += layer_entries_[l];
   }
   while (true) {
     const std::vector<std::size_t> shares = divide(done, n_entries);
     std::size_t bytes = 0;
     for (std::size_t l = 0; l < layers_.size(); ++l)
-      bytes += layer_bytes(layers_[l], drafts_[l].rows, shares[l]);
+      bytes += layer_bytes(layers_[l], drafts_[l].draft.rows(), shares[l]);
     if (bytes <= allowed_bytes_) {
       for (std::size_t l = 0; l < layers_.size(); ++l) give_up(l, shares[l]);
       return;
@@ -452,8 +471,7 @@ void Condenser::add_biases(std::size_t first, std::size_t n) {
 
 void Condenser::note_held(std::size_t more) {
   std::size_t bytes = more;
-  for (const Layer& layer : drafts_)
-    bytes += layer.draft.bytes() + layer.scores.size() * sizeof(float);
+  for (const Layer& layer : drafts_) bytes += layer.draft.bytes() + layer.ranking.bytes();
   report_.most_held_bytes = std::max(report_.most_held_bytes, bytes);
 }
 
@@ -482,14 +500,15 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   }
   report_.freeze_ms += watch.lap();
   if (observation_.repeat_chunk != 0) report_.repeat_ms += observed.repeat_ms;
-  std::vector<float> scores = score(heads, executor);
+  Ranking ranking{score(heads, executor), output_norms(heads, executor)};
   report_.score_ms += watch.lap();
   throw_if_cancelled(cancel);
   const bool shared = shares_by_scores();
-  const std::size_t n_entries = shared ? make_room(layer, scores) : entries_of_layer(layer, rows);
-  const std::vector<HeadPlan> plans = select(table_of(layer, scores.data(), n_entries));
+  const std::size_t n_entries = shared ? make_room(layer, ranking) : entries_of_layer(layer, rows);
+  const std::vector<HeadPlan> plans = select(table_of(layer, ranking, n_entries));
   report_.select_ms += watch.lap();
-  for (std::size_t h = 0; h < heads.size(); ++h) heads[h].scores = scores.data() + h * n_tokens_;
+  for (std::size_t h = 0; h < heads.size(); ++h)
+    heads[h].scores = ranking.scores.data() + h * n_tokens_;
   const std::vector<HeadMerge> merges = merge(heads, plans, executor);
   for (const HeadMerge& merged : merges) {
     report_.n_routed += merged.n_routed;
@@ -497,9 +516,9 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
     report_.n_floored += merged.n_floored;
   }
   report_.merge_ms += watch.lap();
-  if (!shared) scores.clear();
-  drafts_.push_back({LayerDraft(dense, plans, merges, shared ? RowTypes{} : rows, executor, cancel),
-                     rows, std::move(scores)});
+  if (!shared) ranking = {};
+  drafts_.push_back(
+      {LayerDraft(dense, plans, merges, rows, shared, executor, cancel), std::move(ranking)});
   if (shared) note_held(0);
   if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(drafts_.size() - 1, 1);
   if (!stays_open()) freeze_drafts(executor, cancel);
@@ -511,8 +530,8 @@ void Condenser::freeze_drafts(Executor& executor, const CancelFlag* cancel) {
   for (Layer& layer : drafts_) {
     throw_if_cancelled(cancel);
     if (details_) report_.mass_ratios.push_back(layer.draft.mass_ratios());
-    layer.scores = {};
-    frozen_.push_back(layer.draft.freeze(layer.rows, executor));
+    layer.ranking = {};
+    frozen_.push_back(layer.draft.freeze(executor));
   }
   drafts_.clear();
 }

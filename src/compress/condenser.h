@@ -29,6 +29,9 @@ struct LayerShape {
   KvShape kv;
   std::size_t group = 1;  // query heads per KV head
   LogitRule rule;
+  // As in HeadView; they outlive the condenser.
+  const Rope* rope = nullptr;
+  const OutputProjection* output = nullptr;
 };
 
 class Condenser {
@@ -66,11 +69,16 @@ class Condenser {
   const CompressionReport& report() const { return report_; }
 
  private:
+  // What entries of a layer are chosen by.
+  struct Ranking {
+    std::vector<float> scores;        // [heads, n_tokens]
+    std::vector<float> output_norms;  // the same, or empty
+    std::size_t bytes() const { return (scores.size() + output_norms.size()) * sizeof(float); }
+  };
   // A layer that is scored; its entries may change until finish().
   struct Layer {
     LayerDraft draft;
-    RowTypes rows;              // of the finished layer
-    std::vector<float> scores;  // [heads, n_tokens] while entries may be given up
+    Ranking ranking;  // while entries may be given up
   };
 
   void plan_budget(const Budget& budget, std::size_t fixed_bytes);
@@ -78,7 +86,9 @@ class Condenser {
   std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
                                    const ObservedQueries& observed, const CancelFlag* cancel) const;
   std::vector<float> score(std::vector<HeadView>& heads, Executor& executor) const;
-  LayerTable table_of(std::size_t layer, const float* scores, std::size_t n_entries) const;
+  // What the selector reads beside scores; may be empty.
+  std::vector<float> output_norms(std::vector<HeadView>& heads, Executor& executor) const;
+  LayerTable table_of(std::size_t layer, const Ranking& ranking, std::size_t n_entries) const;
   std::vector<HeadPlan> select(const LayerTable& table) const;
   std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
                                Executor& executor) const;
@@ -102,7 +112,7 @@ class Condenser {
   // What each of the layers that were scored may keep when all layers may keep n_entries.
   std::vector<std::size_t> divide(std::span<const LayerTable> done, std::size_t n_entries) const;
   // Lets a new layer take its share from the earlier ones; returns how much that is.
-  std::size_t make_room(std::size_t layer, const std::vector<float>& scores);
+  std::size_t make_room(std::size_t layer, const Ranking& ranking);
   void give_up(std::size_t layer, std::size_t n_entries);
   // Gives up entries until the layers fit in the budget's bytes.
   void fit_bytes();

@@ -4,61 +4,42 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "kernels/rows.h"
 
 namespace precis {
 namespace {
 
-// The kept rows of one head, packed from f32: a merged row is rounded once. Others keep their bits
-// in f16.
-FrozenLayer::Head gather(const TailRows& dense, std::size_t head, const HeadPlan& plan,
-                         const HeadMerge* merge, const RowTypes& rows) {
-  const std::size_t width = dense.shape().head_dim;
-  const EntryView from = dense.head(head);
-  const std::size_t n = plan.kept.size();
-  FrozenLayer::Head out;
-  out.rows = PackedList(rows, width);
-  out.rows.reserve(n);
-  out.positions.reserve(n);
+// Calls put(keys, values, count) with the kept rows of one head, at most kGroupEntries at a time,
+// as f32. Rows that were not merged are exactly what is stored.
+template <class Put>
+void gather(const EntryView& from, std::size_t width, const HeadPlan& plan, const HeadMerge* merge,
+            const Put& put) {
+  static const HeadMerge kNothing;
+  const HeadMerge& merged = merge == nullptr ? kNothing : *merge;
   std::vector<float> group(2 * kGroupEntries * width);
   float* values = group.data() + kGroupEntries * width;
-  const auto take = [&](const std::vector<std::uint8_t>& changed, const std::vector<float>& merged,
+  const auto take = [&](const std::vector<std::uint8_t>& changed, const std::vector<float>& rows,
                         const Half* stored, std::size_t entry, float* row) {
     if (!changed.empty() && changed[entry] != 0)
-      std::copy_n(merged.data() + entry * width, width, row);
+      std::copy_n(rows.data() + entry * width, width, row);
     else
       convert_rows(stored + plan.kept[entry] * width, row, width);
   };
-  static const HeadMerge kNothing;
-  const HeadMerge& merged = merge == nullptr ? kNothing : *merge;
-  for (std::size_t start = 0; start < n; start += kGroupEntries) {
-    const std::size_t count = std::min(kGroupEntries, n - start);
+  for (std::size_t start = 0; start < plan.kept.size(); start += kGroupEntries) {
+    const std::size_t count = std::min(kGroupEntries, plan.kept.size() - start);
     for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t entry = start + i;
-      take(merged.keys_changed, merged.keys, from.keys, entry, group.data() + i * width);
-      take(merged.changed, merged.values, from.values, entry, values + i * width);
-      out.positions.push_back(dense.first_position() + static_cast<std::int32_t>(plan.kept[entry]));
+      take(merged.keys_changed, merged.keys, from.keys, start + i, group.data() + i * width);
+      take(merged.changed, merged.values, from.values, start + i, values + i * width);
     }
-    out.rows.append(group.data(), values, count);
+    put(group.data(), values, count);
   }
-  return out;
 }
 
-// The given entries of a list, stored as `rows`.
-PackedList repacked(const PackedList& from, std::span<const std::size_t> slots,
-                    const RowTypes& rows) {
-  const std::size_t width = from.head_dim();
-  PackedList out(rows, width);
-  out.reserve(slots.size());
-  std::vector<float> group(2 * kGroupEntries * width);
-  float* values = group.data() + kGroupEntries * width;
-  for (std::size_t start = 0; start < slots.size(); start += kGroupEntries) {
-    const std::size_t count = std::min(kGroupEntries, slots.size() - start);
-    for (std::size_t i = 0; i < count; ++i)
-      from.unpack(slots[start + i], 1, group.data() + i * width, values + i * width);
-    out.append(group.data(), values, count);
-  }
-  return out;
+// A merged row stays finite in f16, as in packed rows.
+void saturate(float* row, std::size_t n) {
+  constexpr float kLargestHalf = 65504.0f;
+  for (std::size_t i = 0; i < n; ++i) row[i] = std::clamp(row[i], -kLargestHalf, kLargestHalf);
 }
 
 template <class T>
@@ -70,24 +51,60 @@ void keep_slots(std::vector<T>& list, std::span<const std::size_t> slots) {
   list = std::move(kept);
 }
 
+// Moves the given rows to the front; slots ascend.
+void keep_rows(std::vector<Half>& rows, std::size_t width, std::span<const std::size_t> slots) {
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    std::copy_n(rows.data() + slots[i] * width, width, rows.data() + i * width);
+  rows.resize(slots.size() * width);
+  // What was given up is memory for the layers that it was given up for; not every few rows.
+  if (rows.capacity() > rows.size() + rows.size() / 4) rows.shrink_to_fit();
+}
+
 }  // namespace
 
 LayerDraft::LayerDraft(const TailRows& dense, std::span<const HeadPlan> plans,
-                       std::span<const HeadMerge> merges, const RowTypes& rows, Executor& executor,
-                       const CancelFlag* cancel)
+                       std::span<const HeadMerge> merges, const RowTypes& rows, bool is_open,
+                       Executor& executor, const CancelFlag* cancel)
     : shape_(dense.shape()),
       first_position_(dense.first_position()),
+      rows_(rows),
+      is_open_(is_open),
       is_merged_(!merges.empty()),
       entries_(plans.size()),
-      heads_(plans.size()) {
+      heads_(plans.size()),
+      open_(is_open ? plans.size() : 0) {
   executor.run(plans.size(), [&](std::size_t h, std::size_t) {
     throw_if_cancelled(cancel);
-    entries_[h].tokens = plans[h].kept;
+    const HeadPlan& plan = plans[h];
+    const std::size_t width = shape_.head_dim;
+    entries_[h].tokens = plan.kept;
     if (is_merged_) {
       entries_[h].mass_ratio = merges[h].mass_ratio;
       entries_[h].n_merged = merges[h].n_merged;
     }
-    heads_[h] = gather(dense, h, plans[h], is_merged_ ? &merges[h] : nullptr, rows);
+    FrozenLayer::Head& head = heads_[h];
+    for (const std::uint32_t token : plan.kept)
+      head.positions.push_back(first_position_ + static_cast<std::int32_t>(token));
+    const HeadMerge* merge = is_merged_ ? &merges[h] : nullptr;
+    if (is_open_) {
+      open_[h].keys.resize(plan.kept.size() * width);
+      open_[h].values.resize(plan.kept.size() * width);
+      std::size_t at = 0;
+      gather(dense.head(h), width, plan, merge, [&](float* keys, float* values, std::size_t count) {
+        saturate(keys, count * width);
+        saturate(values, count * width);
+        convert_rows(keys, open_[h].keys.data() + at, count * width);
+        convert_rows(values, open_[h].values.data() + at, count * width);
+        at += count * width;
+      });
+      return;
+    }
+    head.rows = PackedList(rows_, width);
+    head.rows.reserve(plan.kept.size());
+    gather(dense.head(h), width, plan, merge,
+           [&](const float* keys, const float* values, std::size_t count) {
+             head.rows.append(keys, values, count);
+           });
   });
 }
 
@@ -104,7 +121,9 @@ std::size_t LayerDraft::bytes() const {
     bytes += heads_[h].rows.bytes() + own.tokens.size() * sizeof(own.tokens[0]) +
              own.mass_ratio.size() * sizeof(own.mass_ratio[0]) +
              own.n_merged.size() * sizeof(own.n_merged[0]) +
-             heads_[h].positions.size() * sizeof(heads_[h].positions[0]);
+             heads_[h].positions.size() * sizeof(heads_[h].positions[0]) +
+             heads_[h].bias.size() * sizeof(heads_[h].bias[0]);
+    if (is_open_) bytes += (open_[h].keys.size() + open_[h].values.size()) * sizeof(Half);
   }
   return bytes;
 }
@@ -126,6 +145,7 @@ std::vector<float> LayerDraft::masked(const std::vector<float>& scores,
 }
 
 void LayerDraft::drop_to(std::span<const HeadPlan> plans) {
+  PRECIS_CHECK(is_open_, "entries of a closed list are given up");
   for (std::size_t h = 0; h < heads_.size(); ++h) {
     HeadEntries& own = entries_[h];
     std::vector<std::size_t> slots;
@@ -134,11 +154,10 @@ void LayerDraft::drop_to(std::span<const HeadPlan> plans) {
       if (k < plans[h].kept.size() && plans[h].kept[k] == own.tokens[i]) slots.push_back(i);
     }
     if (slots.size() == own.tokens.size()) continue;
-    FrozenLayer::Head& head = heads_[h];
-    PRECIS_CHECK(head.rows.types() == RowTypes{}, "rows of a list that is closed are given up");
-    head.rows = repacked(head.rows, slots, RowTypes{});
-    keep_slots(head.positions, slots);
-    keep_slots(head.bias, slots);
+    keep_rows(open_[h].keys, shape_.head_dim, slots);
+    keep_rows(open_[h].values, shape_.head_dim, slots);
+    keep_slots(heads_[h].positions, slots);
+    keep_slots(heads_[h].bias, slots);
     keep_slots(own.tokens, slots);
     keep_slots(own.mass_ratio, slots);
     keep_slots(own.n_merged, slots);
@@ -150,14 +169,15 @@ void LayerDraft::set_biases(std::vector<std::vector<float>> biases) {
   for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].bias = std::move(biases[h]);
 }
 
-FrozenLayer LayerDraft::freeze(const RowTypes& rows, Executor& executor) {
-  executor.run(heads_.size(), [&](std::size_t h, std::size_t) {
-    FrozenLayer::Head& head = heads_[h];
-    if (head.rows.types() == rows) return;
-    std::vector<std::size_t> all(head.rows.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-    head.rows = repacked(head.rows, all, rows);
+FrozenLayer LayerDraft::freeze(Executor& executor) {
+  executor.run(open_.size(), [&](std::size_t h, std::size_t) {
+    const std::size_t n = entries_[h].tokens.size();
+    heads_[h].rows = PackedList(rows_, shape_.head_dim);
+    heads_[h].rows.reserve(n);
+    heads_[h].rows.append(open_[h].keys.data(), open_[h].values.data(), n);
+    open_[h] = {};
   });
+  open_.clear();
   return {shape_, std::move(heads_), first_position_};
 }
 

@@ -13,12 +13,13 @@ namespace precis {
 class LayerDraft {
  public:
   // What the plans keep of the dense rows; merged keys and values replace the stored ones. merges
-  // may be empty. rows: how the entries are held, RowTypes{} if some may be given up later.
+  // may be empty. rows: of the finished layer. is_open: some entries may be given up; until then
+  // they are held as plain rows in f16, which is where merged rows are rounded.
   LayerDraft(const TailRows& dense, std::span<const HeadPlan> plans,
-             std::span<const HeadMerge> merges, const RowTypes& rows, Executor& executor,
-             const CancelFlag* cancel);
+             std::span<const HeadMerge> merges, const RowTypes& rows, bool is_open,
+             Executor& executor, const CancelFlag* cancel);
 
-  std::size_t n_heads() const { return heads_.size(); }
+  const RowTypes& rows() const { return rows_; }
   std::size_t n_entries() const;
   // Of all heads; without scores.
   std::size_t bytes() const;
@@ -29,19 +30,27 @@ class LayerDraft {
   // Copies the scores of the layer, with everything that is not held below all of them.
   std::vector<float> masked(const std::vector<float>& scores, std::size_t n_tokens) const;
   // Gives up what is not in the plans; what they keep beyond what is held is not looked at.
-  // REQUIRES: held as RowTypes{}.
+  // REQUIRES: open.
   void drop_to(std::span<const HeadPlan> plans);
 
   void set_biases(std::vector<std::vector<float>> biases);
-  // The finished layer, its rows stored as `rows`; the draft is spent.
-  FrozenLayer freeze(const RowTypes& rows, Executor& executor);
+  // The finished layer; the draft is spent.
+  FrozenLayer freeze(Executor& executor);
 
  private:
+  struct OpenRows {
+    std::vector<Half> keys;    // [entries, head_dim]
+    std::vector<Half> values;  // [entries, head_dim]
+  };
+
   KvShape shape_;
   std::int32_t first_position_ = 0;
+  RowTypes rows_;
+  bool is_open_ = false;
   bool is_merged_ = false;
   LayerEntries entries_;
-  std::vector<FrozenLayer::Head> heads_;
+  std::vector<FrozenLayer::Head> heads_;  // without rows while open
+  std::vector<OpenRows> open_;            // [n_kv_heads] while open
 };
 
 }  // namespace precis

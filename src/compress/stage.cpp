@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "compress/output_projection.h"
 #include "kernels/rows.h"
 
 namespace precis {
@@ -78,6 +79,26 @@ std::span<const float> HeadView::value_norms() {
     row_norms(entries.values, n_tokens, head_dim, value_norms_.data());
   }
   return value_norms_;
+}
+
+std::span<const float> HeadView::output_norms() {
+  PRECIS_CHECK(output != nullptr, "layer ", layer, " was given without its output projection");
+  if (output_norms_.empty()) {
+    std::vector<float> norms(group * n_tokens);
+    output->norms(*this, norms);
+    output_norms_ = std::move(norms);
+  }
+  return output_norms_;
+}
+
+std::span<const float> HeadView::output_factors() {
+  PRECIS_CHECK(output != nullptr, "layer ", layer, " was given without its output projection");
+  if (output_factors_.empty()) {
+    std::vector<float> factors(group * head_dim * head_dim);
+    output->factors(*this, factors);
+    output_factors_ = std::move(factors);
+  }
+  return output_factors_;
 }
 
 std::vector<double> LayerBudgets::entries(std::size_t n_layers, std::size_t entries_per_head,

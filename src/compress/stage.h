@@ -17,8 +17,11 @@
 #include "base/executor.h"
 #include "base/half.h"
 #include "kernels/attention.h"
+#include "kernels/rope.h"
 
 namespace precis {
+
+class OutputProjection;
 
 // What a method reads of a prompt's attention, beside keys and values.
 struct Observation {
@@ -78,6 +81,13 @@ class HeadView {
   const float* scores = nullptr;       // the method's own, [n_tokens], for what runs after scoring
   const CancelFlag* cancel = nullptr;  // long loops call throw_if_cancelled(cancel) now and then
 
+  // Of the prompt's first token; the others follow it.
+  std::int32_t first_position = 0;
+  // How keys and queries were turned; nullptr: not at all.
+  const Rope* rope = nullptr;
+  // W_O of the layer; nullptr: unknown.
+  const OutputProjection* output = nullptr;
+
   // Query of member g of the group at a token of the prompt, [head_dim], and the log-sum-exp of its
   // row. REQUIRES: token is among the last n_queries.
   const float* query(std::size_t member, std::size_t token) const {
@@ -97,6 +107,11 @@ class HeadView {
   std::span<const float> block_attention(std::size_t block);
   // ||v_j||_2, [n_tokens].
   std::span<const float> value_norms();
+  // ||W_O v_j||_1 of each query head of the group, [group, n_tokens]. REQUIRES: output.
+  std::span<const float> output_norms();
+  // R of each query head with ||R x||_2 = ||W_O x||_2, [group, head_dim, head_dim]. REQUIRES:
+  // output.
+  std::span<const float> output_factors();
   Scratch& scratch() { return scratch_; }
 
  private:
@@ -111,6 +126,8 @@ class HeadView {
   std::vector<std::pair<std::size_t, std::vector<float>>> window_mass_;
   std::vector<float> block_attention_;
   std::vector<float> value_norms_;
+  std::vector<float> output_norms_;
+  std::vector<float> output_factors_;
 };
 
 class Scorer {
@@ -147,11 +164,14 @@ struct LayerTable {
   std::size_t n_kv_heads = 0;
   std::size_t n_tokens = 0;
   const float* scores = nullptr;  // [n_kv_heads, n_tokens]
+  // Mean over the group of HeadView::output_norms(), [n_kv_heads, n_tokens], if the selector reads
+  // them.
+  const float* output_norms = nullptr;
   Protection protection;
   std::size_t floor = 0;      // Selector::floor()
   std::size_t n_entries = 0;  // of all heads together, with protected tokens
 
-  // m, for selectors that give every head the same. >= protection.count(n_tokens), < n_tokens
+  // m, for selectors that give every head the same. >= protection.count(n_tokens), <= n_tokens
   std::size_t entries_per_head() const { return n_entries / n_kv_heads; }
 };
 
@@ -166,6 +186,8 @@ class Selector {
  public:
   virtual ~Selector() = default;
   virtual Protection protection() const = 0;
+  // Whether select() reads LayerTable::output_norms.
+  virtual bool reads_output_norms() const { return false; }
   // Entries that every head gets beside the protected ones, whatever the others score.
   virtual std::size_t floor() const { return 0; }
   // One plan per KV head. The sum of the kept counts must not exceed n_entries; ties are broken

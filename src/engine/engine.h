@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "compress/condenser.h"
+#include "compress/output_projection.h"
 #include "model/chat_template.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
@@ -33,8 +35,8 @@ class Engine {
   Backend& backend() const { return *backend_; }
 
   // Compressible layers (those without a sliding window), in model order, as the condenser wants
-  // them.
-  std::vector<LayerShape> compressible_layers() const;
+  // them; they point into the engine.
+  const std::vector<LayerShape>& compressible_layers() const { return layers_; }
   // Model layer of each of them.
   std::vector<std::size_t> compressible_indices() const;
 
@@ -42,6 +44,9 @@ class Engine {
   Engine() = default;
   std::unique_ptr<Backend> backend_;
   std::shared_ptr<const Model> model_;
+  std::vector<LayerShape> layers_;  // compressible ones
+  std::vector<std::unique_ptr<const Rope>> ropes_;
+  std::vector<std::unique_ptr<const OutputProjection>> outputs_;
 };
 
 }  // namespace precis

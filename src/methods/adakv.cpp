@@ -16,7 +16,7 @@
 #include <cmath>
 
 #include "compress/method.h"
-#include "methods/kept_tokens.h"
+#include "methods/pooled_tokens.h"
 
 namespace precis {
 
@@ -52,43 +52,6 @@ struct LayerParams : ProtectionParams {
   std::size_t fixed_floor() const { return static_cast<std::size_t>(floor); }
 };
 
-// Numbers entries so that ties go to the earlier token, then to the earlier head.
-std::uint32_t entry_number(const LayerTable& table, std::size_t head, std::uint32_t token) {
-  return token * static_cast<std::uint32_t>(table.n_kv_heads) + static_cast<std::uint32_t>(head);
-}
-
-// Every head's best `floor` open tokens, and the best of all other entries of the layer.
-std::vector<HeadPlan> select_pooled(const LayerTable& table, std::size_t floor) {
-  const std::size_t n_heads = table.n_kv_heads;
-  const Tokens open = open_tokens(table);
-  std::vector<Tokens> kept(n_heads);
-  std::vector<float> scores(n_heads * table.n_tokens);  // by entry_number()
-  Tokens others;
-  for (std::size_t h = 0; h < n_heads; ++h) {
-    const float* own = table.scores + h * table.n_tokens;
-    kept[h] = open;
-    keep_highest(kept[h], floor, own);
-    Tokens rest;
-    std::set_difference(open.begin(), open.end(), kept[h].begin(), kept[h].end(),
-                        std::back_inserter(rest));
-    for (const std::uint32_t token : rest) {
-      others.push_back(entry_number(table, h, token));
-      scores[others.back()] = own[token];
-    }
-  }
-  keep_highest(others, open_entries_of_layer(table) - n_heads * floor, scores.data());
-  for (const std::uint32_t entry : others)
-    kept[entry % n_heads].push_back(entry / static_cast<std::uint32_t>(n_heads));
-
-  std::vector<HeadPlan> plans(n_heads);
-  for (std::size_t h = 0; h < n_heads; ++h) {
-    std::sort(kept[h].begin(), kept[h].end());
-    plans[h].kept = with_protected(table, kept[h]);
-    plans[h].targets = plans[h].kept;
-  }
-  return plans;
-}
-
 template <class Params>
 class PooledSelector final : public Selector {
  public:
@@ -98,7 +61,13 @@ class PooledSelector final : public Selector {
   std::size_t floor() const override { return params_.fixed_floor(); }
 
   std::vector<HeadPlan> select(const LayerTable& table) const override {
-    return select_pooled(table, params_.floor_of(open_entries(table)));
+    const std::vector<Tokens> kept = pooled_tokens(table, params_.floor_of(open_entries(table)));
+    std::vector<HeadPlan> plans(table.n_kv_heads);
+    for (std::size_t h = 0; h < plans.size(); ++h) {
+      plans[h].kept = with_protected(table, kept[h]);
+      plans[h].targets = plans[h].kept;
+    }
+    return plans;
   }
 
  private:

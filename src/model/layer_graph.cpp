@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/rope.h"
+
 namespace precis {
 namespace {
 
@@ -88,13 +90,12 @@ ggml_tensor* LayerGraph::last_columns(ggml_tensor* x, std::int64_t n) const {
 
 ggml_tensor* LayerGraph::rope(ggml_tensor* x, ggml_tensor* positions, std::size_t layer) const {
   const RopeConfig& r = config_.rope(layer);
-  constexpr float kBetaFast = 32.0f;  // YaRN's defaults, which llama.cpp fixes too
-  constexpr float kBetaSlow = 1.0f;
   const int mode =
       config_.rope_pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
   return ggml_rope_ext(context_, x, positions, weights_.rope_factors,
                        static_cast<int>(config_.n_rot), mode, static_cast<int>(config_.n_ctx_orig),
-                       r.base, r.freq_scale, r.ext_factor, r.attn_factor, kBetaFast, kBetaSlow);
+                       r.base, r.freq_scale, r.ext_factor, r.attn_factor, kYarnBetaFast,
+                       kYarnBetaSlow);
 }
 
 LayerGraph::Projections LayerGraph::project_fused(ggml_tensor* x, std::int64_t n_queries,

@@ -3,7 +3,9 @@
 #include "base/error.h"
 #include "model/arch.h"
 #include "model/chat_template.h"
+#include "model/expand_columns.h"
 #include "model/gguf_file.h"
+#include "model/rope.h"
 #include "model/tokenizer.h"
 #include "model/vocabulary_check.h"
 #include "model/weights.h"
@@ -34,6 +36,17 @@ WeightTotals Model::weight_totals() const {
 const MatmulReport& Model::matmul_report() const { return weights_->matmul.report(); }
 
 const WeightsReport& Model::weights_report() const { return weights_->forms; }
+
+Rope Model::rope(std::size_t layer) const {
+  const ggml_tensor* factors = weights_->rope_factors;
+  if (factors == nullptr) return describe_rope(config_, layer, {});
+  const auto* values = static_cast<const float*>(factors->data);
+  return describe_rope(config_, layer, {values, config_.n_rot / 2});
+}
+
+void Model::expand_output(std::size_t layer, std::size_t first, std::size_t n, float* rows) const {
+  expand_columns(*weights_->matmul.rows_of(weights_->layers[layer].output), first, n, rows);
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& path, Backend& backend,
                                          MatmulMode matmul, WeightsMode weights_mode) {

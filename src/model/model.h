@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/executor.h"
+#include "kernels/rope.h"
 #include "model/attention_op.h"
 #include "model/backend.h"
 #include "model/config.h"
@@ -56,6 +57,11 @@ class Model {
   const MatmulReport& matmul_report() const;
   // Which weights were converted.
   const WeightsReport& weights_report() const;
+  // How the keys and queries of a layer are turned.
+  Rope rope(std::size_t layer) const;
+  // Columns [first, first + n) of a layer's output projection W_O in f32, rows [n_embd, n]; query
+  // head q has head_dim of them from q * head_dim on. Thread-safe.
+  void expand_output(std::size_t layer, std::size_t first, std::size_t n, float* rows) const;
 
  private:
   Model();

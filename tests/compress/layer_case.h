@@ -215,6 +215,9 @@ inline HeadView view_head(const LayerCase& layer, std::size_t head) {
   view.head_dim = layer.shape.kv.head_dim;
   view.entries = layer.dense.head(head);
   view.rule = layer.shape.rule;
+  view.first_position = layer.dense.first_position();
+  view.rope = layer.shape.rope;
+  view.output = layer.shape.output;
   view.group = layer.shape.group;
   view.n_queries = layer.observed.n_tokens;
   const std::size_t first_row = head * view.group * view.n_queries;

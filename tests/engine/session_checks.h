@@ -61,6 +61,7 @@ inline std::vector<std::string> engine_presets() {
           "selkv",
           "adakv",
           "pyramidkv",
+          "criticalkv",
           "selkv(mode=global) layers=global",
           "kvzip(recent=16)"};
 }

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "compress/matrix_output.h"
 #include "methods/plain_layer.h"
 #include "support/head_rows.h"
 
@@ -129,8 +130,9 @@ TEST(GlobalBudget, SharperLayersGetMore) {
 
 // The same bytes whatever the rows; selectors that share nothing between heads; merged values.
 TEST(GlobalBudget, WorksWithEveryStage) {
-  LayerShape shape = kShape;
-  shape.kv.head_dim = 64;
+  const Rope rope{64, false, std::vector<double>(32, 0.01), 1.0f};
+  const MatrixOutput output(40, 2 * 2 * 64, 1);
+  const LayerShape shape{{2, 64}, 2, {0.125f, 0.0f}, &rope, &output};
   std::vector<LayerCase> layers;
   for (std::uint32_t l = 0; l < 3; ++l)
     layers.push_back(make_layer(shape, kTokens, Pattern::kRandom, l));

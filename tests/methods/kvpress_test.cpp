@@ -8,11 +8,13 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "compress/layer_case.h"
+#include "compress/output_projection.h"
 #include "methods/registry.h"
 #include "support/head_rows.h"
 
@@ -84,11 +86,29 @@ constexpr Row kRows[] = {
     {"chunkkv12", "chunkkv(window=12,recent=12,pool=5,kind=avg)", 1, Rivals::kNone},
     {"chunkkv_knorm", "chunkkv score=knorm select=chunk(recent=0,sinks=0)", 1, Rivals::kNone},
     {"merging_knorm", "merging score=knorm select=head(recent=0,sinks=0)"},
+    // The layer by itself; what it gets of the whole budget: PyramidsShareLikeTheirs.
+    {"pyramidkv12_beta3", "pyramidkv(window=12,recent=12,pool=5,kind=avg,beta=3)"},
+    // Keys stay where they are (rerotate_keys off). The question is a window of 12; kvpress gives
+    // it the largest score plus 1.
+    {"finch12", "finch(window=12,recent=12)"},
+    // kvpress has the first stage's entries, and the window, with scores above all others. Its
+    // first stage counts the window, as ours does.
+    {"criticalkv12", "criticalkv(window=12,recent=12,pool=5,kind=avg)", 0},
+    {"criticalkv12_first90", "criticalkv(window=12,recent=12,pool=5,kind=avg,first=0.9)", 0},
+    {"criticalkv_knorm", "criticalkv score=knorm select=critical(recent=0,sinks=0)", 0},
+    // Scores before the stages. The floor as for adakv12.
+    {"criticaladakv12", "criticaladakv(window=12,recent=12,pool=5,kind=avg,alpha=0.07)", 1,
+     Rivals::kLayer, 0.5},
+    {"criticaladakv12", "criticaladakv(window=12,recent=12,pool=5,kind=avg,alpha=0)", 1,
+     Rivals::kLayer, 0.75},
+    {"criticaladakv12", "criticaladakv(window=12,recent=12,pool=5,kind=avg,alpha=0)", 1,
+     Rivals::kLayer, 0.9},
+    {"expected", "expected"},
+    {"expected_mean", "expected(future=64,covariance=off,epsilon=0.02)"},
 };
 
 // Fixtures of methods that Precis does not have yet.
-constexpr const char* kWithoutMethod[] = {"criticalkv12", "criticaladakv12", "expected", "kvzip",
-                                          "pyramidkv12_beta3"};
+constexpr const char* kWithoutMethod[] = {"kvzip"};
 
 // Scores may differ by this much, relative to the larger one; Qwen2.5's first layer, with logits in
 // the hundreds, needs 4e-5, all others 1e-6. A token may be kept instead of another one if the
@@ -104,10 +124,44 @@ struct KeptCase {
   std::vector<Half> merged;   // values of the kept tokens where they merge, [KV heads, kept, d]
 };
 
+// Norms as kvpress has them, the mean over the query heads of a KV head, for each of these.
+class FixtureOutput final : public OutputProjection {
+ public:
+  explicit FixtureOutput(std::vector<float> means) : means_(std::move(means)) {}
+
+  void norms(HeadView& head, std::span<float> norms) const override {
+    for (std::size_t g = 0; g < head.group; ++g)
+      std::copy_n(means_.data() + head.head * head.n_tokens, head.n_tokens,
+                  norms.data() + g * head.n_tokens);
+  }
+  void factors(HeadView&, std::span<float>) const override {
+    FAIL() << "the fixtures have no matrices";
+  }
+
+ private:
+  std::vector<float> means_;  // [KV heads, n_tokens]
+};
+
 struct Fixture {
   test::LayerCase layer;
+  std::size_t index = 0;  // of the layer, of n_layers
+  std::size_t n_layers = 0;
+  std::unique_ptr<Rope> rope;
+  std::unique_ptr<FixtureOutput> output;
   std::vector<KeptCase> cases;
 };
+
+// Neither model scales frequencies or has factors of its own.
+std::unique_ptr<Rope> rope_of(const Json& head, std::size_t width) {
+  auto rope = std::make_unique<Rope>();
+  rope->n_rot = width;
+  rope->interleaved = head.at("rope_pairs").get<std::string>() == "neighbours";
+  const auto base = head.at("rope_base").get<double>();
+  for (std::size_t i = 0; i < width / 2; ++i)
+    rope->frequencies.push_back(
+        std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width)));
+  return rope;
+}
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -160,6 +214,15 @@ Fixture read_fixture(const std::string& name) {
   layer.observed.n_heads = queries[0];
   layer.observed.n_tokens = queries[1];
   layer.observed.head_dim = queries[2];
+  fixture.index = head.at("layer").get<std::size_t>();
+  fixture.n_layers = head.at("n_layers").get<std::size_t>();
+  fixture.rope = rope_of(head, keys[2]);
+  layer.shape.rope = fixture.rope.get();
+  if (arrays.contains("output_norms")) {
+    fixture.output =
+        std::make_unique<FixtureOutput>(read_array<float>(arrays, bytes, "output_norms"));
+    layer.shape.output = fixture.output.get();
+  }
   read_rows(arrays, bytes, layer);
   for (const Json& from : head.at("cases")) {
     fixture.cases.push_back({from.at("press").get<std::string>(),
@@ -328,6 +391,31 @@ TEST(Kvpress, SameScoresAndSameTokens) {
   RecordProperty("kept", std::to_string(counts.n_kept));
   RecordProperty("equal", std::to_string(counts.n_equal));
   RecordProperty("near", std::to_string(counts.n_near));
+}
+
+// kvpress takes n * kept share for what the layers get beside the window, and keeps the window
+// within that; ours takes it of what is kept. From (n * share) / beta < window on, kvpress gives
+// all layers the same.
+TEST(Kvpress, PyramidsShareLikeTheirs) {
+  const Method method = builtin_methods().parse("pyramidkv(beta=3)");
+  std::size_t n_compared = 0;
+  for (const char* name : kLayers) {
+    const Fixture fixture = read_fixture(name);
+    for (const KeptCase& wanted : fixture.cases) {
+      if (wanted.press != "pyramidkv12_beta3") continue;
+      const auto n = static_cast<double>(fixture.layer.n_tokens);
+      const auto share = static_cast<std::size_t>(n * (1 - wanted.ratio) + 0.5);
+      const auto theirs = static_cast<double>(wanted.kept[0].size());
+      if (share < 3 * 12) {
+        EXPECT_EQ(theirs, static_cast<double>(share));
+        continue;
+      }
+      const auto ours = method.layers->entries(fixture.n_layers, share, {});
+      EXPECT_NEAR(ours[fixture.index], theirs, 0.5 + 1e-9) << name << " at " << wanted.ratio;
+      ++n_compared;
+    }
+  }
+  EXPECT_EQ(n_compared, 8u);
 }
 
 TEST(Kvpress, EveryCaseIsComparedOrListedAsMissing) {

@@ -260,6 +260,13 @@ def snap(window=WINDOW):
     return kvpress.SnapKVPress(window_size=window)
 
 
+def finch():
+    """Without the hook that finds the question's length, and with keys where they were."""
+    press = kvpress.FinchPress(rerotate_keys=False)
+    press.window_size = WINDOW
+    return press
+
+
 def add_cases(fixture):
     layer = fixture.layer
     norms = kvpress.CriticalKVPress.vwl1norm(layer.values, layer.module)
@@ -286,7 +293,11 @@ def add_cases(fixture):
     fixture.add("chunkkv12", kvpress.ChunkKVPress(snap()), scorer=snap(), scores="snapkv12")
     fixture.add("chunkkv_knorm", kvpress.ChunkKVPress(kvpress.KnormPress()),
                 scorer=kvpress.KnormPress(), scores="knorm")
+    fixture.add("finch12", finch())
     fixture.add("criticalkv12", kvpress.CriticalKVPress(snap()))
+    # The norms decide less here, and more where scores are below 0.
+    fixture.add("criticalkv12_first90", kvpress.CriticalKVPress(snap(), first_stage_ratio=0.9))
+    fixture.add("criticalkv_knorm", kvpress.CriticalKVPress(kvpress.KnormPress()))
     fixture.add("criticaladakv12", kvpress.CriticalAdaKVPress(snap()), scorer=snap(),
                 scores="snapkv12")
     if layer.n_queries == layer.n_tokens:
@@ -294,6 +305,8 @@ def add_cases(fixture):
                     scorer=kvpress.KnormPress(), scores="knorm")
         fixture.add("h2o", kvpress.ObservedAttentionPress(), attention=layer.attention())
         fixture.add("expected", kvpress.ExpectedAttentionPress())
+        fixture.add("expected_mean", kvpress.ExpectedAttentionPress(
+            n_future_positions=64, use_covariance=False, epsilon=0.02))
 
 
 def add_kvzip(fixture):

@@ -95,18 +95,25 @@ inline std::vector<float> scores_of(const std::string& stage, const LayerCase& l
   return scores;
 }
 
-// What a selector keeps of given scores, [head][token], at m entries per head.
-inline std::vector<HeadPlan> plans_of(const std::string& stage,
-                                      const std::vector<std::vector<float>>& scores,
-                                      std::size_t m) {
-  const Method method = builtin_methods().parse("score=random select=" + stage);
+inline std::vector<float> flatten(const std::vector<std::vector<float>>& table) {
   std::vector<float> flat;
-  for (const std::vector<float>& head : scores) flat.insert(flat.end(), head.begin(), head.end());
+  for (const std::vector<float>& head : table) flat.insert(flat.end(), head.begin(), head.end());
+  return flat;
+}
+
+// What a selector keeps of given scores and norms of W_O v, [head][token], at m entries per head.
+inline std::vector<HeadPlan> plans_of(const std::string& stage,
+                                      const std::vector<std::vector<float>>& scores, std::size_t m,
+                                      const std::vector<std::vector<float>>& output_norms = {}) {
+  const Method method = builtin_methods().parse("score=random select=" + stage);
+  const std::vector<float> flat = flatten(scores);
+  const std::vector<float> norms = flatten(output_norms);
   LayerTable table;
   table.n_layers = 1;
   table.n_kv_heads = scores.size();
   table.n_tokens = scores.front().size();
   table.scores = flat.data();
+  if (!norms.empty()) table.output_norms = norms.data();
   table.protection = method.selector->protection();
   table.n_entries = m * table.n_kv_heads;
   return method.selector->select(table);
