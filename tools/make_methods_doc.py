@@ -81,6 +81,11 @@ def needs_text(preset):
         out.append("the last query" if queries == 1 else f"the last {queries} queries")
     if block > 0:
         out.append(f"attention in blocks of {block}")
+    chunk = needs.pop("repeat_chunk")
+    if chunk > 0:
+        out.append(f"the prompt a second time, in chunks of {chunk}")
+    if needs.pop("all_layers"):
+        out.append("the scores of all layers")
     out += [f"{name} {value}" for name, value in needs.items() if value]
     return ", ".join(out) or "keys and values only"
 

@@ -59,7 +59,13 @@ constexpr std::size_t kTokensOfNeeds = 8192;
 
 Json needs_of(const Method& method) {
   const Observation needed = method.observation(kTokensOfNeeds);
-  return {{"of_tokens", kTokensOfNeeds}, {"queries", needed.n_queries}, {"block", needed.block}};
+  const bool all_layers = (method.layers != nullptr && method.layers->sees_scores()) ||
+                          (method.compensator != nullptr && method.compensator->needs_all_layers());
+  return {{"of_tokens", kTokensOfNeeds},
+          {"queries", needed.n_queries},
+          {"block", needed.block},
+          {"repeat_chunk", needed.repeat_chunk},
+          {"all_layers", all_layers}};
 }
 
 Json registry_json() {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "compress/repetition.h"
 
 namespace precis {
 namespace {
@@ -14,7 +15,6 @@ constexpr const char* kRepeatAll = "\n\nRepeat the previous context exactly.";
 constexpr const char* kRepeatFrom =
     "\n\nRepeat the part of the previous context exactly, starting with";
 constexpr std::size_t kNamed = 8;
-constexpr std::size_t kSinks = 4;
 
 // Queries that share one task of the scoring, and the conversion of the keys.
 constexpr std::size_t kTile = 128;
@@ -149,35 +149,18 @@ void RepeatPass::score(const Piece& piece, const TailRows& tail, const ObservedQ
   backend.run(c.n_kv_heads * n_tiles, [&](std::size_t task, std::size_t worker) {
     throw_if_cancelled(cancel);
     const std::size_t head = task / n_tiles;
-    const std::size_t first = task % n_tiles * kTile;
-    const std::size_t n_tile = std::min(kTile, n - first);
-    const std::size_t n_rows = n_tile * group;
-    std::vector<float> rows(n_rows * d);
-    for (std::size_t t = 0; t < n_tile; ++t)
-      for (std::size_t g = 0; g < group; ++g)
-        std::copy_n(queries.queries.data() + ((head * group + g) * n + first + t) * d, d,
-                    rows.data() + (t * group + g) * d);
-    const QueryView view{rows.data(), n_tile, group, d, group * d};
-    std::vector<float> max(n_rows), sum(n_rows), out(n_rows * d), log_sum_exp(n_rows);
-    const StateView state{max.data(), sum.data(), out.data()};
-    reset_states(state, n_rows, d);
-    const EntryView all = tail.head(head);
-    const auto part = [&](std::size_t begin, std::size_t end) {
-      return EntryView{all.keys + begin * d, nullptr, nullptr, end - begin};
-    };
-    const EntryView chunk = part(piece.first, piece.last);
-    std::vector<Visible> visible(n_tile);
-    const auto add = [&](const EntryView& entries, bool causal) {
-      for (std::size_t t = 0; t < n_tile; ++t)
-        visible[t] = {0, static_cast<std::uint32_t>(causal ? first + t + 1 : entries.n)};
-      attend(view, entries, rule, visible.data(), state, scratch[worker]);
-    };
-    add(part(0, std::min(kSinks, piece.first)), false);
-    add(chunk, false);
-    add(part(n_prompt_, n_prompt_ + n), true);
-    finish_states(state, n_tile, group, d, group * d, nullptr, log_sum_exp.data());
-    raise_log_peaks(view, chunk, rule, log_sum_exp.data(), peaks.data() + task * n_chunk,
-                    scratch[worker]);
+    const std::size_t begin = task % n_tiles * kTile;
+    const Repetition repetition{tail.head(head).keys,
+                                queries.queries.data() + head * group * n * d,
+                                n_prompt_,
+                                n,
+                                piece.first,
+                                piece.last,
+                                group,
+                                d,
+                                rule};
+    raise_repetition_peaks(repetition, begin, std::min(kTile, n - begin),
+                           peaks.data() + task * n_chunk, scratch[worker]);
   });
   for (std::size_t head = 0; head < c.n_kv_heads; ++head) {
     float* into = observed.log_peaks.data() + head * n_prompt_ + piece.first;

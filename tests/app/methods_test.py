@@ -49,8 +49,12 @@ class Listed(unittest.TestCase):
         def needs(name):
             found = self.presets[name]["needs"]
             self.assertEqual(found["of_tokens"], 8192)
+            self.assertEqual(found["repeat_chunk"], 2048 if name == "kvzip" else 0)
+            self.assertEqual(found["all_layers"], name in ("kvzip", "lava"))
             return found["queries"], found["block"]
 
+        self.assertEqual(needs("kvzip"), (0, 0))
+        self.assertEqual(needs("lava"), (32, 0))
         self.assertEqual(needs("full"), (0, 0))
         self.assertEqual(needs("knorm"), (0, 0))
         self.assertEqual(needs("tova"), (1, 0))

@@ -34,6 +34,8 @@ std::vector<std::string> all_specs() {
   specs.push_back("selkv(mode=head,gate=one,sinks=4)");
   specs.push_back("selkv(select=head,mode=layer)");
   specs.push_back("snapkv(kind=avg)");
+  specs.push_back("criticaladakv layers=global");
+  specs.push_back("selkv(mode=global) layers=global");
   return specs;
 }
 
@@ -141,7 +143,9 @@ TEST_P(Contract, StaysFiniteOnExtremeInput) {
       const test::HeadRows view(run.layers[0], h);
       ASSERT_GT(view.n, 0u);
       for (std::size_t i = 0; i < view.n * 16; ++i)
-        ASSERT_TRUE(std::isfinite(to_float(view.values[i]))) << test::pattern_name(pattern);
+        ASSERT_TRUE(std::isfinite(to_float(view.values[i])) &&
+                    std::isfinite(to_float(view.keys[i])))
+            << test::pattern_name(pattern);
       for (std::size_t i = 0; view.bias != nullptr && i < view.n; ++i)
         ASSERT_TRUE(std::isfinite(view.bias[i])) << test::pattern_name(pattern);
     }
