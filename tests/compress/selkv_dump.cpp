@@ -2,6 +2,7 @@
 // what every stage did. Formats: tools/selkv_reference.py. Used by tests/compare_selkv.py.
 #include <iostream>
 
+#include "compress/layer_case.h"
 #include "compress/layer_dump.h"
 #include "methods/registry.h"
 #include "methods/selkv.h"
