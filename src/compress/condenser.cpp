@@ -236,8 +236,7 @@ RowTypes Condenser::choose_rows(std::vector<HeadView>& heads, Executor& executor
     RowTypes next = rows;
     next.keys = finer(rows.keys);
     // Without room for the protected tokens the layer stays as it is; the report shows its error.
-    if (!keeps_everything_ && !shares_by_scores() &&
-        entries_of_layer(heads.front().layer, next) < needed * heads.size())
+    if (!keeps_everything_ && entries_of_layer(heads.front().layer, next) < needed * heads.size())
       break;
     rows = next;
     error = 0;
@@ -410,8 +409,10 @@ std::vector<std::size_t> Condenser::divide(std::span<const LayerTable> done,
 void Condenser::give_up(std::size_t layer, std::size_t n_entries) {
   Layer& own = drafts_[layer];
   if (own.draft.n_entries() <= n_entries) return;
-  const Ranking masked{own.draft.masked(own.ranking.scores, n_tokens_), own.ranking.output_norms};
-  own.draft.drop_to(select(table_of(layer, masked, n_entries)));
+  const std::vector<float> masked = own.draft.masked(own.ranking.scores, n_tokens_);
+  LayerTable table = table_of(layer, own.ranking, n_entries);
+  table.scores = masked.data();
+  own.draft.drop_to(select(table));
 }
 
 std::size_t Condenser::make_room(std::size_t layer, const Ranking& ranking) {
@@ -428,7 +429,8 @@ std::size_t Condenser::make_room(std::size_t layer, const Ranking& ranking) {
 }
 
 // Layers whose keys need a finer type, or whose heads share groups of rows unevenly, take more than
-// the entries were counted with.
+// the entries were counted with. The least that layers may keep fits: choose_rows() takes a finer
+// type only where the protected tokens have room in the layer's even share of the bytes.
 void Condenser::fit_bytes() {
   std::vector<LayerTable> done;
   std::size_t n_entries = 0;
@@ -469,8 +471,8 @@ void Condenser::add_biases(std::size_t first, std::size_t n) {
   }
 }
 
-void Condenser::note_held(std::size_t more) {
-  std::size_t bytes = more;
+void Condenser::note_held() {
+  std::size_t bytes = 0;
   for (const Layer& layer : drafts_) bytes += layer.draft.bytes() + layer.ranking.bytes();
   report_.most_held_bytes = std::max(report_.most_held_bytes, bytes);
 }
@@ -519,7 +521,7 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   if (!shared) ranking = {};
   drafts_.push_back(
       {LayerDraft(dense, plans, merges, rows, shared, executor, cancel), std::move(ranking)});
-  if (shared) note_held(0);
+  if (shared) note_held();
   if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(drafts_.size() - 1, 1);
   if (!stays_open()) freeze_drafts(executor, cancel);
   report_.freeze_ms += watch.lap();

@@ -119,7 +119,7 @@ class Condenser {
   // Of n drafts from `first` on.
   void add_biases(std::size_t first, std::size_t n);
   void freeze_drafts(Executor& executor, const CancelFlag* cancel);
-  void note_held(std::size_t more);
+  void note_held();
   void record(std::size_t layer, const FrozenLayer& frozen);
 
   Method method_;

@@ -35,7 +35,12 @@ Frame chat_frame(const Engine& engine) {
   if (chat == nullptr) return frame;
   const Tokenizer& tokenizer = engine.tokenizer();
   const std::string bos = tokenizer.bos_text();
-  const std::vector<PromptPart> parts = chat->render({{"user", "text"}}, true);
+  std::vector<PromptPart> parts;
+  try {
+    parts = chat->render({{"user", "text"}}, true);
+  } catch (const Error&) {  // it refuses a lone message: then no prompt was made so
+    return frame;
+  }
   bool after = false;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].is_input) {

@@ -77,6 +77,33 @@ TEST(RowChoice, AnOffsetOfAChannelIsNoProblemPerChannel) {
   EXPECT_LT(error(layer, RowType::kQ4), 3 * error(plain, RowType::kQ4));
 }
 
+// Layers that share one budget by their scores: finer keys take their bytes from it, and where a
+// budget hardly holds the protected tokens it is an ordinary result, never a failed check.
+TEST(RowChoice, FinerLayersFitInABudgetThatLayersShare) {
+  const LayerCase huge = with_a_huge_channel();
+  const LayerCase plain = make_layer(kShape, kTokens, Pattern::kRandom, 4);
+  const Method method = builtin_methods().parse("snapkv select=layer(recent=16) layers=global");
+  const RowTypes rows{RowType::kQ8_0, RowType::kQ4};
+  std::size_t n_finer = 0;
+  for (const char* keep : {"7%", "8%", "9%", "10%", "14%", "25%", "60%", "95%"}) {
+    SCOPED_TRACE(keep);
+    Condenser condenser(method, Budget::parse(keep), {huge.shape, plain.shape, huge.shape}, kTokens,
+                        1, 0, rows);
+    SerialExecutor serial;
+    std::size_t l = 0;
+    for (const LayerCase* layer : {&huge, &plain, &huge})
+      condenser.condense_layer(l++, layer->dense, layer->observed, serial);
+    std::size_t bytes = 0;
+    for (const FrozenLayer& layer : condenser.finish(serial)) {
+      bytes += layer.bytes();
+      for (std::size_t h = 0; h < 2; ++h) EXPECT_GE(layer.n_entries(h), 16u);
+    }
+    EXPECT_LE(bytes, Budget::parse(keep).bytes(3 * 2 * row_bytes(rows, 64, kTokens), kTokens));
+    for (const RowType type : condenser.report().key_types) n_finer += type == RowType::kF16;
+  }
+  EXPECT_GE(n_finer, 4u);
+}
+
 TEST(RowChoice, AFinerLayerKeepsFewerEntriesInItsShare) {
   const RowTypes q8{RowType::kQ8_0, RowType::kQ8_0};
   const CompressionReport plain =
