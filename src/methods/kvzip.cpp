@@ -4,8 +4,8 @@
 // chunk (engine/repeat_pass.h). The best entries of all layers and heads are kept: a set that does
 // not depend on a question.
 //
-// Cost: a second prefill whose tokens all see the whole prompt, so that its attention is about twice
-// the first one's: 2.3 prefills at 7,662 tokens of SmolLM2. The report says how long it took.
+// Cost: a second prefill whose tokens all see the whole prompt, so that its attention is about
+// twice the first one's: 2.3 prefills at 7,662 tokens of SmolLM2. The report says how long it took.
 //
 // Deviation: what the chat template puts before the user's words is repeated and scored as the rest
 //   is. The authors' code and kvpress give it no score, so that it is evicted first.
