@@ -53,3 +53,14 @@ function(precis_own target)
       "${CLANG_TIDY_PROGRAM};--quiet;--extra-arg=-Wno-unknown-warning-option")
   endif()
 endfunction()
+
+# What the tests' own sources get beside that. They are half of what is compiled: at -O1 a release
+# test takes three fifths of the time to compile, and a checked one without UBSan as well, which
+# judges the sources of src only. ASan sees both.
+function(precis_own_test target)
+  precis_own(${target})
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(PRECIS_SANITIZE MATCHES "undefined")
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
+endfunction()

@@ -176,7 +176,7 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.n_condensed = prompt.context.size();
   r.n_question = prompt.question.size();
   r.n_answer = a.generation.tokens.size();
-  r.next_position = r.n_condensed + r.n_question + r.n_answer;
+  r.next_position = a.session.next_position();
   r.kv_bytes_full = a.kv_bytes_full;
   r.kv_bytes = a.kv_bytes;
   r.prefill_ms = a.session.prefill_ms();

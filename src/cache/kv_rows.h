@@ -1,6 +1,6 @@
 // Growing and frozen storage of keys and values. Index order is layer, head, token, channel; one
-// object here is one layer. Rows are post-RoPE. Positions are always the true positions in the
-// text.
+// object here is one layer. Rows are post-RoPE. Positions are those in the text, also where keys
+// were turned to stand elsewhere (Positioner in compress/stage.h).
 #pragma once
 
 #include <cstddef>
@@ -51,6 +51,8 @@ class TailRows {
   void truncate(std::size_t size);
   // Drops the first n rows; first_position() rises by n.
   void drop_front(std::size_t n);
+  // Has the rows stand at other positions; their keys are the caller's to turn.
+  void set_first_position(std::int32_t position) { first_position_ = position; }
   // Frees everything; size becomes 0.
   void clear();
 

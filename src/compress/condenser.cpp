@@ -351,6 +351,15 @@ std::vector<HeadPlan> Condenser::select(const LayerTable& table) const {
   return plans;
 }
 
+std::vector<std::vector<std::int32_t>> Condenser::places_of(
+    const std::vector<HeadPlan>& plans) const {
+  std::vector<std::vector<std::int32_t>> places;
+  if (method_.positioner == nullptr || method_.merger == nullptr) return places;
+  for (const HeadPlan& plan : plans)
+    places.push_back(method_.positioner->places(plan.kept, n_tokens_));
+  return places;
+}
+
 std::vector<HeadMerge> Condenser::merge(std::vector<HeadView>& heads,
                                         const std::vector<HeadPlan>& plans,
                                         Executor& executor) const {
@@ -509,6 +518,10 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   const std::size_t n_entries = shared ? make_room(layer, ranking) : entries_of_layer(layer, rows);
   const std::vector<HeadPlan> plans = select(table_of(layer, ranking, n_entries));
   report_.select_ms += watch.lap();
+  const std::vector<std::vector<std::int32_t>> places = places_of(plans);
+  // What was observed at the tokens' own places is of no use then.
+  if (!places.empty()) heads = make_heads(layer, dense, observed, cancel);
+  for (std::size_t h = 0; h < places.size(); ++h) heads[h].places = places[h].data();
   for (std::size_t h = 0; h < heads.size(); ++h)
     heads[h].scores = ranking.scores.data() + h * n_tokens_;
   const std::vector<HeadMerge> merges = merge(heads, plans, executor);
@@ -519,8 +532,9 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   }
   report_.merge_ms += watch.lap();
   if (!shared) ranking = {};
-  drafts_.push_back(
-      {LayerDraft(dense, plans, merges, rows, shared, executor, cancel), std::move(ranking)});
+  drafts_.push_back({LayerDraft(dense, plans, merges, rows, shared,
+                                {method_.positioner.get(), layers_[layer].rope}, executor, cancel),
+                     std::move(ranking)});
   if (shared) note_held();
   if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(drafts_.size() - 1, 1);
   if (!stays_open()) freeze_drafts(executor, cancel);
@@ -533,6 +547,7 @@ void Condenser::freeze_drafts(Executor& executor, const CancelFlag* cancel) {
     throw_if_cancelled(cancel);
     if (details_) report_.mass_ratios.push_back(layer.draft.mass_ratios());
     layer.ranking = {};
+    next_place_ = std::max(next_place_, layer.draft.next_place());
     frozen_.push_back(layer.draft.freeze(executor));
   }
   drafts_.clear();
@@ -549,6 +564,7 @@ std::vector<FrozenLayer> Condenser::finish(Executor& executor, const CancelFlag*
     add_biases(0, layers_.size());
   report_.merge_ms += watch.lap();
   freeze_drafts(executor, cancel);
+  if (keeps_everything_) next_place_ = n_tokens_;
   if (details_) report_.mass_ratios.resize(layers_.size());
   for (std::size_t l = 0; l < layers_.size(); ++l) record(l, frozen_[l]);
   report_.freeze_ms += watch.lap();

@@ -65,6 +65,10 @@ class Condenser {
   // What is kept of every layer. Once, after the last layer. Throws as condense_layer does.
   std::vector<FrozenLayer> finish(Executor& executor, const CancelFlag* cancel = nullptr);
 
+  // Where the text goes on, relative to the prompt's first position: after its last token, or after
+  // the last place of the method's positions stage. After finish().
+  std::size_t next_place() const { return next_place_; }
+
   // Complete after finish().
   const CompressionReport& report() const { return report_; }
 
@@ -90,6 +94,8 @@ class Condenser {
   std::vector<float> output_norms(std::vector<HeadView>& heads, Executor& executor) const;
   LayerTable table_of(std::size_t layer, const Ranking& ranking, std::size_t n_entries) const;
   std::vector<HeadPlan> select(const LayerTable& table) const;
+  // Where merging is to think that tokens stand; empty: at their own places.
+  std::vector<std::vector<std::int32_t>> places_of(const std::vector<HeadPlan>& plans) const;
   std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
                                Executor& executor) const;
   bool uses_bias() const {
@@ -136,6 +142,7 @@ class Condenser {
   std::vector<std::size_t> layer_entries_;
   std::size_t allowed_bytes_ = 0;  // of the listed layers
   std::size_t next_layer_ = 0;
+  std::size_t next_place_ = 0;
   std::vector<Layer> drafts_;        // of the layers that stay open
   std::vector<double> weights_;      // LayerBudgets::weigh() of the layers so far
   std::vector<FrozenLayer> frozen_;  // the finished ones before those

@@ -64,9 +64,11 @@ void keep_rows(std::vector<Half>& rows, std::size_t width, std::span<const std::
 
 LayerDraft::LayerDraft(const TailRows& dense, std::span<const HeadPlan> plans,
                        std::span<const HeadMerge> merges, const RowTypes& rows, bool is_open,
-                       Executor& executor, const CancelFlag* cancel)
+                       const Placing& placing, Executor& executor, const CancelFlag* cancel)
     : shape_(dense.shape()),
       first_position_(dense.first_position()),
+      n_tokens_(dense.size()),
+      placing_(placing),
       rows_(rows),
       is_open_(is_open),
       is_merged_(!merges.empty()),
@@ -101,11 +103,46 @@ LayerDraft::LayerDraft(const TailRows& dense, std::span<const HeadPlan> plans,
     }
     head.rows = PackedList(rows_, width);
     head.rows.reserve(plan.kept.size());
+    const std::vector<std::int32_t> places = places_of(h);
     gather(dense.head(h), width, plan, merge,
-           [&](const float* keys, const float* values, std::size_t count) {
+           [&](float* keys, const float* values, std::size_t count) {
+             turn(h, head.rows.size(), count, keys, places);
              head.rows.append(keys, values, count);
            });
   });
+}
+
+std::vector<std::int32_t> LayerDraft::places_of(std::size_t head) const {
+  if (placing_.positioner == nullptr) return {};
+  const std::vector<std::uint32_t>& kept = entries_[head].tokens;
+  std::vector<std::int32_t> places = placing_.positioner->places(kept, n_tokens_);
+  PRECIS_CHECK(places.size() == n_tokens_, places.size(), " vs ", n_tokens_);
+  for (std::size_t i = 1; i < kept.size(); ++i)
+    PRECIS_CHECK(places[kept[i - 1]] < places[kept[i]], "entries ", i - 1, " and ", i, " at ",
+                 places[kept[i - 1]], " and ", places[kept[i]]);
+  return places;
+}
+
+void LayerDraft::turn(std::size_t head, std::size_t first, std::size_t count, float* keys,
+                      std::span<const std::int32_t> places) const {
+  if (places.empty() || placing_.rope == nullptr) return;
+  RopeTurn turn(*placing_.rope);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t token = entries_[head].tokens[first + i];
+    turn.set_delta(places[token] - static_cast<std::int64_t>(token));
+    turn.apply(keys + i * shape_.head_dim);
+  }
+}
+
+std::size_t LayerDraft::next_place() const {
+  if (placing_.positioner == nullptr) return n_tokens_;
+  std::size_t next = 0;
+  for (std::size_t h = 0; h < entries_.size(); ++h) {
+    const std::vector<std::uint32_t>& kept = entries_[h].tokens;
+    if (!kept.empty())
+      next = std::max(next, static_cast<std::size_t>(places_of(h)[kept.back()]) + 1);
+  }
+  return next;
 }
 
 std::size_t LayerDraft::n_entries() const {
@@ -174,7 +211,17 @@ FrozenLayer LayerDraft::freeze(Executor& executor) {
     const std::size_t n = entries_[h].tokens.size();
     heads_[h].rows = PackedList(rows_, shape_.head_dim);
     heads_[h].rows.reserve(n);
-    heads_[h].rows.append(open_[h].keys.data(), open_[h].values.data(), n);
+    const std::vector<std::int32_t> places = places_of(h);
+    const std::size_t width = shape_.head_dim;
+    std::vector<float> keys(kGroupEntries * width);
+    std::vector<float> values(kGroupEntries * width);
+    for (std::size_t at = 0; at < n; at += kGroupEntries) {
+      const std::size_t count = std::min(kGroupEntries, n - at);
+      convert_rows(open_[h].keys.data() + at * width, keys.data(), count * width);
+      convert_rows(open_[h].values.data() + at * width, values.data(), count * width);
+      turn(h, at, count, keys.data(), places);
+      heads_[h].rows.append(keys.data(), values.data(), count);
+    }
     open_[h] = {};
   });
   open_.clear();

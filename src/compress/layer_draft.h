@@ -14,10 +14,15 @@ class LayerDraft {
  public:
   // What the plans keep of the dense rows; merged keys and values replace the stored ones. merges
   // may be empty. rows: of the finished layer. is_open: some entries may be given up; until then
-  // they are held as plain rows in f16, which is where merged rows are rounded.
+  // they are held as plain rows in f16, which is where merged rows are rounded. placing: where the
+  // entries are to stand; the pointers may be nullptr, and outlive the draft.
+  struct Placing {
+    const Positioner* positioner = nullptr;
+    const Rope* rope = nullptr;  // of the layer
+  };
   LayerDraft(const TailRows& dense, std::span<const HeadPlan> plans,
              std::span<const HeadMerge> merges, const RowTypes& rows, bool is_open,
-             Executor& executor, const CancelFlag* cancel);
+             const Placing& placing, Executor& executor, const CancelFlag* cancel);
 
   const RowTypes& rows() const { return rows_; }
   std::size_t n_entries() const;
@@ -34,8 +39,11 @@ class LayerDraft {
   void drop_to(std::span<const HeadPlan> plans);
 
   void set_biases(std::vector<std::vector<float>> biases);
-  // The finished layer; the draft is spent.
+  // The finished layer; the draft is spent. Keys are turned to their new places once, in f32, from
+  // the row as it was stored or merged.
   FrozenLayer freeze(Executor& executor);
+  // The first place behind those of all entries, relative to the prompt's first position.
+  std::size_t next_place() const;
 
  private:
   struct OpenRows {
@@ -43,8 +51,15 @@ class LayerDraft {
     std::vector<Half> values;  // [entries, head_dim]
   };
 
+  // Turns keys of one head, [count, head_dim], of its entries from `first` on.
+  void turn(std::size_t head, std::size_t first, std::size_t count, float* keys,
+            std::span<const std::int32_t> places) const;
+  std::vector<std::int32_t> places_of(std::size_t head) const;
+
   KvShape shape_;
   std::int32_t first_position_ = 0;
+  std::size_t n_tokens_ = 0;
+  Placing placing_;
   RowTypes rows_;
   bool is_open_ = false;
   bool is_merged_ = false;

@@ -2,14 +2,13 @@
 // method as text. Grammar (whitespace separates words):
 //
 //   SPEC   := PRESET [ARGS] STAGE* | STAGE+
-//   STAGE  := KIND '=' NAME [ARGS]          KIND: score select layers merge bias residual
+//   STAGE  := KIND '=' NAME [ARGS]     KIND: score select layers merge bias positions residual
 //   ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')'
 //
 // ARGS of a preset set any parameter of its stages by name (in every stage that has it), or a stage
 // itself (select=shared). Later STAGE words replace the preset's stage of that kind, with its own
-// parameters. layers, merge, bias and residual may be "none". A method without stages keeps
-// everything
-// ("full"). Examples:
+// parameters. layers, merge, bias, positions and residual may be "none". A method without stages
+// keeps everything ("full"). Examples:
 //
 //   selkv select=head
 //   selkv(alpha=1,mode=head)
@@ -27,9 +26,9 @@
 
 namespace precis {
 
-enum class StageKind { kScore, kSelect, kLayers, kMerge, kBias };
+enum class StageKind { kScore, kSelect, kLayers, kMerge, kBias, kPositions };
 
-const char* stage_kind_name(StageKind kind);  // "score", "select", "layers", "merge", "bias"
+const char* stage_kind_name(StageKind kind);  // "score", "select", "layers", "merge", ...
 
 // A parsed SPEC: shared, immutable stages and the canonical text that parses back to the same
 // method.
@@ -40,6 +39,7 @@ struct Method {
   std::shared_ptr<const LayerBudgets> layers;      // nullptr: all layers alike; needs a selector
   std::shared_ptr<const Merger> merger;            // may be nullptr
   std::shared_ptr<const Compensator> compensator;  // may be nullptr; needs a merger
+  std::shared_ptr<const Positioner> positioner;    // nullptr: entries stay where they stood
 
   bool is_full() const { return scorer == nullptr; }
   // What the stages read of a prompt of n_tokens tokens, all together.
@@ -56,7 +56,7 @@ class Registry {
     std::string summary;
     std::vector<FieldInfo> fields;  // with default values
     // Builds from (name, value) pairs; throws Error(kInvalidArgument) for a bad one. The result is
-    // one of the five shared stage pointers, stored in the matching member of `into`.
+    // one of the six shared stage pointers, stored in the matching member of `into`.
     std::function<void(const std::vector<std::pair<std::string, std::string>>& args, Method& into,
                        std::vector<FieldInfo>& canonical)>
         build;
@@ -96,6 +96,9 @@ inline std::shared_ptr<const LayerBudgets>& stage_slot(Method& m, const LayerBud
 inline std::shared_ptr<const Merger>& stage_slot(Method& m, const Merger*) { return m.merger; }
 inline std::shared_ptr<const Compensator>& stage_slot(Method& m, const Compensator*) {
   return m.compensator;
+}
+inline std::shared_ptr<const Positioner>& stage_slot(Method& m, const Positioner*) {
+  return m.positioner;
 }
 }  // namespace detail
 

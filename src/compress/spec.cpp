@@ -13,7 +13,7 @@ namespace precis {
 namespace {
 
 constexpr std::size_t kMaxSpecLength = 4096;
-constexpr const char* kKindNames[] = {"score", "select", "layers", "merge", "bias"};
+constexpr const char* kKindNames[] = {"score", "select", "layers", "merge", "bias", "positions"};
 constexpr std::size_t kKinds = std::size(kKindNames);
 // A kind without stages so far: accepted, so that a full list of kinds can be written down.
 constexpr const char* kResidual = "residual";
@@ -305,7 +305,7 @@ class Assembly {
 
   static void check_complete(const Method& method) {
     if (method.scorer == nullptr && method.selector == nullptr && method.merger == nullptr &&
-        method.compensator == nullptr && method.layers == nullptr)
+        method.compensator == nullptr && method.layers == nullptr && method.positioner == nullptr)
       return;
     if (method.scorer == nullptr)
       reject(1, concat("'", method.spec, "' lacks score=...: a method that selects needs scores"));

@@ -14,6 +14,46 @@ bool ObservedQueries::serves(const Observation& wanted, std::size_t n_prompt) co
   return wanted.block == 0 || n_tokens == n_prompt || block == std::min(wanted.block, n_prompt);
 }
 
+namespace {
+
+// Turns the queries of tokens [first, first + n), [n, group, head_dim], to their places.
+void turn_queries(const HeadView& head, std::size_t first, std::size_t n, float* rows) {
+  RopeTurn turn(*head.rope);
+  for (std::size_t t = 0; t < n; ++t) {
+    turn.set_delta(head.places[first + t] - static_cast<std::int64_t>(first + t));
+    for (std::size_t g = 0; g < head.group; ++g, rows += head.head_dim) turn.apply(rows);
+  }
+}
+
+// The log-sum-exp of each row's logits.
+void sum_logits(const QueryView& queries, EntryView entries, const LogitRule& rule,
+                const Visible* visible, std::vector<float>& log_sum_exp, Scratch& scratch) {
+  const std::size_t n = queries.n_rows();
+  std::vector<float> max(n), sum(n), out(n * queries.head_dim);
+  const StateView state{max.data(), sum.data(), out.data()};
+  reset_states(state, n, queries.head_dim);
+  entries.values = nullptr;
+  attend(queries, entries, rule, visible, state, scratch);
+  finish_states(state, queries.n_tokens, queries.group, queries.head_dim,
+                queries.group * queries.head_dim, nullptr, log_sum_exp.data());
+}
+
+}  // namespace
+
+void HeadView::turn_keys() {
+  if (!turned_keys_.empty()) return;
+  turned_keys_.resize(n_tokens * head_dim);
+  std::vector<float> row(head_dim);
+  RopeTurn turn(*rope);
+  for (std::size_t t = 0; t < n_tokens; ++t) {
+    if (t % 1024 == 0) throw_if_cancelled(cancel);
+    turn.set_delta(places[t] - static_cast<std::int64_t>(t));
+    convert_rows(entries.keys + t * head_dim, row.data(), head_dim);
+    turn.apply(row.data());
+    convert_rows(row.data(), turned_keys_.data() + t * head_dim, head_dim);
+  }
+}
+
 void HeadView::gather_queries(std::size_t first, std::size_t n, float* rows,
                               float* row_sums) const {
   for (std::size_t t = 0; t < n; ++t)
@@ -39,6 +79,12 @@ std::span<const float> HeadView::window_mass(std::size_t window) {
   Visible visible[kMost];
   std::vector<float> mass(n_tokens, 0.0f);
   const std::size_t window_begin = n_tokens - n_window;
+  const bool turned = places != nullptr && rope != nullptr;
+  EntryView seen = entries;
+  if (turned) {
+    turn_keys();
+    seen.keys = turned_keys_.data();
+  }
   for (std::size_t first = 0; first < n_window; first += step) {
     throw_if_cancelled(cancel);
     const std::size_t n_step = std::min(step, n_window - first);
@@ -46,7 +92,11 @@ std::span<const float> HeadView::window_mass(std::size_t window) {
     for (std::size_t t = 0; t < n_step; ++t)
       visible[t] = {0, static_cast<std::uint32_t>(window_begin + first + t + 1)};
     const QueryView view{rows.data(), n_step, group, head_dim, group * head_dim};
-    add_attention_mass(view, entries, rule, visible, row_sums.data(), mass.data(), scratch_);
+    if (turned) {
+      turn_queries(*this, window_begin + first, n_step, rows.data());
+      sum_logits(view, seen, rule, visible, row_sums, scratch_);
+    }
+    add_attention_mass(view, seen, rule, visible, row_sums.data(), mass.data(), scratch_);
   }
   window_mass_.emplace_back(n_window, std::move(mass));
   return window_mass_.back().second;

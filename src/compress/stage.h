@@ -77,7 +77,10 @@ class HeadView {
   std::size_t observed_block = 0;      // 0: none was observed
   const float* observed_block_attention = nullptr;  // [n_tokens, observed_block]
   std::uint64_t seed = 0;                           // already mixed with layer and head
-  const float* log_peaks = nullptr;    // [n_tokens], nullptr: the prompt was not repeated
+  const float* log_peaks = nullptr;  // [n_tokens], nullptr: the prompt was not repeated
+  // Where tokens are thought to stand when attention is observed, instead of at their own position:
+  // relative to the prompt's first, [n_tokens], ascending. nullptr: at their own.
+  const std::int32_t* places = nullptr;
   const float* scores = nullptr;       // the method's own, [n_tokens], for what runs after scoring
   const CancelFlag* cancel = nullptr;  // long loops call throw_if_cancelled(cancel) now and then
 
@@ -99,7 +102,8 @@ class HeadView {
 
   // a[j] of SelKV Eq. 1: attention that token j received from the last min(window, n_tokens)
   // queries, summed over them and over the group. [n_tokens]. REQUIRES: n_queries >= min(window,
-  // n_tokens).
+  // n_tokens). With places, keys and queries are turned there first; where there is no rope nothing
+  // changes.
   std::span<const float> window_mass(std::size_t window);
   // log A[t, i] of SelKV Eq. 3 (A summed over the group), [n_tokens, width] with width = min(block,
   // n_tokens): what token t attends to at the block's i-th token, -inf for later ones than t.
@@ -118,12 +122,16 @@ class HeadView {
   // Queries of tokens [first, first + n), [n, group, head_dim], and their log-sum-exps, [n, group].
   void gather_queries(std::size_t first, std::size_t n, float* rows, float* row_sums) const;
 
+  // The keys of all tokens, turned to `places`.
+  void turn_keys();
+
   std::size_t query_row(std::size_t member, std::size_t token) const {
     return member * n_queries + (token + n_queries - n_tokens);
   }
 
   Scratch scratch_;
   std::vector<std::pair<std::size_t, std::vector<float>>> window_mass_;
+  std::vector<Half> turned_keys_;  // [n_tokens, head_dim]
   std::vector<float> block_attention_;
   std::vector<float> value_norms_;
   std::vector<float> output_norms_;
@@ -227,6 +235,17 @@ struct HeadMerge {
   std::size_t n_routed = 0;                // evicted tokens merged into a target (even with gate 0)
   std::size_t n_dropped = 0;               // evicted tokens without a target
   std::size_t n_floored = 0;               // targets whose own mass was raised to the floor for R
+};
+
+// Where the kept entries of a prompt stand for what comes after it, if not where they stood.
+class Positioner {
+ public:
+  virtual ~Positioner() = default;
+  // New positions of all tokens of the prompt, relative to its first, when one head keeps `kept`:
+  // [n_tokens], >= 0, not falling, and rising after each kept token. What comes after the prompt
+  // goes on behind the last place of any head of any layer.
+  virtual std::vector<std::int32_t> places(std::span<const std::uint32_t> kept,
+                                           std::size_t n_tokens) const = 0;
 };
 
 class Merger {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "engine/layer_cache.h"
 #include "engine/repeat_pass.h"
+#include "kernels/rows.h"
 
 namespace precis {
 namespace {
@@ -68,7 +69,8 @@ struct Session::Impl {
   GraphRunner runner;
   std::vector<LayerCache> layers;
   CacheAttention attention;
-  std::size_t n_positions = 0;
+  std::size_t n_positions = 0;            // of the next token
+  std::size_t n_read = 0;                 // tokens so far
   std::vector<float> logits;              // rows of the last call
   std::vector<float> next_logits;         // rows of the call in progress, then swapped
   std::vector<std::size_t> tail_sizes;    // rows before the call in progress
@@ -94,6 +96,7 @@ struct Session::Impl {
     layers.assign(config().n_layers, {});
     for (LayerCache& layer : layers) layer.tail = TailRows(shape());
     n_positions = 0;
+    n_read = 0;
     logits.clear();
     observed.clear();
     is_dense_prompt = false;
@@ -124,13 +127,36 @@ struct Session::Impl {
       tail.drop_front(tail.size() - config().window);
   }
 
-  // In place of the dense rows of all tokens so far.
-  void hold(std::vector<FrozenLayer> frozen) {
+  // In place of the dense rows of all tokens so far; the next one stands at next_position.
+  void hold(std::vector<FrozenLayer> frozen, std::size_t next_position) {
+    move_sliding(static_cast<std::int64_t>(next_position) - static_cast<std::int64_t>(n_positions));
+    n_positions = next_position;
     const std::vector<std::size_t> indices = engine->compressible_indices();
     for (std::size_t i = 0; i < frozen.size(); ++i) {
       LayerCache& layer = layers[indices[i]];
       layer.frozen = std::make_shared<const FrozenLayer>(std::move(frozen[i]));
       layer.tail = TailRows(shape(), static_cast<std::int32_t>(n_positions));
+    }
+  }
+
+  // Rows of sliding layers stay as near to what comes next as they were.
+  void move_sliding(std::int64_t delta) {
+    if (delta == 0) return;
+    const std::size_t d = config().head_dim;
+    std::vector<float> row(d);
+    for (std::size_t il = 0; il < layers.size(); ++il) {
+      if (!config().is_sliding[il]) continue;
+      const Rope rope = engine->model().rope(il);
+      RopeTurn turn(rope);
+      turn.set_delta(delta);
+      TailRows& tail = layers[il].tail;
+      for (std::size_t h = 0; h < config().n_kv_heads; ++h)
+        for (std::size_t t = 0; t < tail.size(); ++t) {
+          convert_rows(tail.key_row(h, t), row.data(), d);
+          turn.apply(row.data());
+          convert_rows(row.data(), tail.key_row(h, t), d);
+        }
+      tail.set_first_position(tail.first_position() + static_cast<std::int32_t>(delta));
     }
   }
 
@@ -262,7 +288,7 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
 void Session::Impl::prefill(std::span<const Token> tokens, const Observation& observe,
                             const CallControl& control, const LayerDone& layer_done) {
   if (n_positions != 0 && !is_dense_prompt)
-    throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", n_positions,
+    throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", n_read,
                                                     " tokens; reset it before another prompt"));
   check_room(tokens.size());
   if (n_positions != 0) check_continuation(n_positions + tokens.size(), observe);
@@ -294,6 +320,7 @@ void Session::Impl::prefill(std::span<const Token> tokens, const Observation& ob
   }
   logits.swap(next_logits);
   n_positions += tokens.size();
+  n_read += tokens.size();
 }
 
 void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
@@ -344,6 +371,7 @@ void Session::Impl::begin(std::size_t n_tokens, std::size_t n_logits) {
 void Session::Impl::commit(std::size_t n_tokens) {
   logits.swap(next_logits);
   n_positions += n_tokens;
+  n_read += n_tokens;
   is_dense_prompt = false;
   observed.clear();
   // Dropping rows moves the rest, so it waits until half of the tail is out of sight.
@@ -420,7 +448,7 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   }
   std::vector<FrozenLayer> frozen = condenser.finish(impl.engine->backend(), control.cancel);
   if (control.progress) control.progress({1, indices.size(), indices.size()});
-  impl.hold(std::move(frozen));
+  impl.hold(std::move(frozen), condenser.next_place());
   impl.observed.clear();
   impl.is_dense_prompt = false;
   impl.rows = request.rows;
@@ -432,7 +460,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                                     const CallControl& control) {
   Impl& impl = *impl_;
   if (impl.n_positions != 0)
-    throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", impl.n_positions,
+    throw Error(ErrorCode::kInvalidArgument, concat("the session already holds ", impl.n_read,
                                                     " tokens; reset it before another prompt"));
   impl.check_room(tokens.size());
   const auto start = std::chrono::steady_clock::now();
@@ -464,7 +492,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                    frozen = condenser.finish(impl.engine->backend(), control.cancel);
                  compress_ms += milliseconds_since(layer_start);
                });
-  impl.hold(std::move(frozen));
+  if (!frozen.empty()) impl.hold(std::move(frozen), condenser.next_place());
   impl.rows = request.rows;
   impl.compress_ms = compress_ms + condenser.report().repeat_ms;
   impl.prefill_ms = milliseconds_since(start) - impl.compress_ms;
@@ -479,7 +507,7 @@ void Session::restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen,
     throw Error(ErrorCode::kInvalidArgument, message);
   };
   if (impl.n_positions != 0)
-    refuse(concat("the session already holds ", impl.n_positions,
+    refuse(concat("the session already holds ", impl.n_read,
                   " tokens; reset it before restoring a cache"));
   if (frozen.size() != c.n_layers)
     refuse(concat("the cache has ", frozen.size(), " layers but the model has ", c.n_layers));
@@ -504,6 +532,7 @@ void Session::restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen,
     impl.layers[il].tail = TailRows(impl.shape(), static_cast<std::int32_t>(next_position));
   }
   impl.n_positions = next_position;
+  impl.n_read = next_position;
   impl.rows = rows;
   impl.prefill_ms = 0;
   impl.compress_ms = 0;
@@ -527,6 +556,7 @@ Session Session::fork() const {
   auto copy = std::make_unique<Impl>(impl_->engine);
   copy->layers = impl_->layers;
   copy->n_positions = impl_->n_positions;
+  copy->n_read = impl_->n_read;
   copy->logits = impl_->logits;
   copy->observed = impl_->observed;
   copy->is_dense_prompt = impl_->is_dense_prompt;
@@ -559,7 +589,7 @@ std::size_t Session::kv_bytes_full() const {
   const ModelConfig& c = impl_->config();
   std::size_t rows = 0;
   for (std::size_t il = 0; il < c.n_layers; ++il)
-    rows += c.is_sliding[il] ? std::min(c.window, impl_->n_positions) : impl_->n_positions;
+    rows += c.is_sliding[il] ? std::min(c.window, impl_->n_read) : impl_->n_read;
   return rows * c.n_kv_heads * impl_->shape().row_pair_bytes();
 }
 

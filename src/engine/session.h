@@ -2,9 +2,10 @@
 //
 // Call order, as a regular expression over the methods:
 //   ( prefill+ compress? | condense | restore )? ( extend | fork )*       reset starts over
-// Positions are always the true ones: after a prompt of n tokens the next position is n, whatever
-// was kept. One thread at a time per session; sessions of one engine may run on different threads.
-// If a call throws, the session is as it was before the call.
+// Positions are the true ones: after a prompt of n tokens the next position is n, whatever was
+// kept; unless the method has a positions stage, which moves the kept entries together and with
+// them what comes next. One thread at a time per session; sessions of one engine may run on
+// different threads. If a call throws, the session is as it was before the call.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,17 @@
 // could shorten those of quantised rows (whole-inl.h), which was never tried. Processors with SSSE3
 // but not SSE4 date from before 2009: they run the portable code. Each target costs half a minute
 // of compiling.
+//
+// Under sanitizers a target costs four times that, and they judge code that is the same for all:
+// they see the widest one that most machines have and the portable one. Release tests run all of
+// them.
 #pragma once
 
-#define HWY_DISABLED_TARGETS \
-  (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3 | HWY_AVX3_DL)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PRECIS_UNCHECKED_TARGETS (HWY_AVX3 | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_SSE4)
+#else
+#define PRECIS_UNCHECKED_TARGETS 0
+#endif
+#define HWY_DISABLED_TARGETS                                                             \
+  (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3 | HWY_AVX3_DL | \
+   PRECIS_UNCHECKED_TARGETS)

@@ -10,6 +10,7 @@
 //   Eq. 6 compensation  bias=ratio   alpha log R, per head, averaged over the layer's KV heads, or
 //                                    over all layers (the paper's cheap mode); mode=count is
 //                                    alpha log(1 + M), which the paper shows to be unstable
+//   Eq. 7 re-positioning positions=compact, in positions.cpp; off by default, as in the paper
 //
 // Deviation: attention is summed over the query heads of a KV head (Eq. 1, 3, 5, 6). The paper's
 //   GQA reduction is not stated; a mean would differ by a factor that cancels everywhere but in the
@@ -28,7 +29,6 @@
 // Deviation: mode=global averages over the KV heads of all layers that keep the token, not over
 //   those that do not. The paper only says that R is shared by the layers.
 // Deviation: sums run in order of the token, so that results do not depend on threads.
-// Deviation: Eq. 7 (re-positioning, off by default in the paper) is not part of this file.
 #include "methods/selkv.h"
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <limits>
 
 #include "base/error.h"
@@ -43,6 +44,70 @@ TEST(HeadView, WindowMassIsTheReferenceAttention) {
           EXPECT_NEAR(total, static_cast<double>(used * group), 1e-3);
         }
       }
+}
+
+// Rows are turned as complex numbers, in double.
+std::vector<double> turned(const std::vector<double>& row, const Rope& rope, double delta) {
+  std::vector<double> out = row;
+  for (std::size_t i = 0; i < rope.n_pairs(); ++i) {
+    const std::complex<double> pair(row[rope.first_channel(i)], row[rope.second_channel(i)]);
+    const std::complex<double> now = pair * std::polar(1.0, delta * rope.frequencies[i]);
+    out[rope.first_channel(i)] = now.real();
+    out[rope.second_channel(i)] = now.imag();
+  }
+  return out;
+}
+
+TEST(HeadView, WindowMassAtOtherPlaces) {
+  constexpr std::size_t kTokens = 40, kWindow = 9, kWidth = 16;
+  for (const bool interleaved : {false, true}) {
+    const Rope rope{12, interleaved, {1.0, 0.5, 0.2, 0.1, 0.03, 0.01}, 1.0f};
+    const LayerCase layer = layer_of(kTokens, 3);
+    HeadView head = test::view_head(layer, 1);
+    const std::span<const float> before = head.window_mass(kWindow);
+    HeadView moved = test::view_head(layer, 1);
+    std::vector<std::int32_t> places;  // every third token is kept
+    for (std::size_t t = 0; t < kTokens; ++t)
+      places.push_back(static_cast<std::int32_t>((t + 2) / 3));
+    moved.places = places.data();
+    EXPECT_TRUE(std::ranges::equal(moved.window_mass(kWindow), before)) << "without a rope";
+    moved = test::view_head(layer, 1);
+    moved.places = places.data();
+    moved.rope = &rope;
+    const std::span<const float> mass = moved.window_mass(kWindow);
+
+    const auto numbers = [](const auto* row, const auto& number) {
+      std::vector<double> out;
+      for (std::size_t c = 0; c < kWidth; ++c) out.push_back(static_cast<double>(number(row[c])));
+      return out;
+    };
+    std::vector<double> expected(kTokens, 0.0);
+    for (std::size_t t = kTokens - kWindow; t < kTokens; ++t)
+      for (std::size_t g = 0; g < 3; ++g) {
+        const std::vector<double> query =
+            turned(numbers(moved.query(g, t), [](float x) { return x; }), rope,
+                   places[t] - static_cast<double>(t));
+        std::vector<double> weights;
+        double sum = 0;
+        for (std::size_t j = 0; j <= t; ++j) {
+          const Half* stored = layer.dense.head(1).keys + j * kWidth;
+          const std::vector<double> key =
+              turned(numbers(stored, [](Half x) { return to_float(x); }), rope,
+                     places[j] - static_cast<double>(j));
+          double logit = 0;
+          for (std::size_t c = 0; c < kWidth; ++c) logit += 0.25 * query[c] * key[c];
+          weights.push_back(std::exp(logit));
+          sum += weights.back();
+        }
+        for (std::size_t j = 0; j <= t; ++j) expected[j] += weights[j] / sum;
+      }
+    double change = 0;
+    for (std::size_t j = 0; j < kTokens; ++j) {
+      EXPECT_NEAR(static_cast<double>(mass[j]), expected[j], 3e-3 * expected[j]);
+      change = std::max(change, std::abs(expected[j] - static_cast<double>(before[j])));
+    }
+    EXPECT_GT(change, 0.05);
+  }
 }
 
 TEST(HeadView, ReadsTheLastQueriesOfALargerOrSmallerCapture) {

@@ -10,6 +10,7 @@
 
 #include "compress/output_projection.h"
 #include "engine/session_checks.h"
+#include "test_paths.h"
 
 namespace precis::test {
 namespace {

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "support/test_models.h"
+#include "test_paths.h"
 
 namespace precis::test {
 namespace {

@@ -18,6 +18,7 @@
 #include "compress/repetition.h"
 #include "methods/registry.h"
 #include "support/head_rows.h"
+#include "test_paths.h"
 
 namespace precis {
 namespace {

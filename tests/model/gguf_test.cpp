@@ -9,6 +9,7 @@
 #include "model/tokenizer.h"
 #include "support/loading.h"
 #include "support/test_models.h"
+#include "test_paths.h"
 
 namespace precis::test {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/sample_text.h"
+#include "test_paths.h"
 
 namespace precis::test {
 
