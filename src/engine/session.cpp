@@ -9,6 +9,7 @@
 #include "kernels/rows.h"
 
 namespace precis {
+
 // Multiples of 32, which is what attention takes as a tile.
 std::size_t even_chunk(std::size_t n_tokens, std::size_t most) {
   constexpr std::size_t kTile = 32;
