@@ -120,7 +120,7 @@ def main():
     parser.add_argument("--methods", default="", help="presets (default: all)")
     parser.add_argument("--keep", default=KEEPS)
     parser.add_argument("--context", type=int, default=2048, help="tokens of a passage that are condensed")
-    parser.add_argument("--continuation", type=int, default=256, help="tokens that are read after that")
+    parser.add_argument("--continuation", type=int, default=128, help="tokens that are read after that")
     parser.add_argument("-n", "--passages", type=int, default=8)
     parser.add_argument("--prompt", type=int, default=8192, help="tokens of the prompts that costs are measured on")
     parser.add_argument("--repetitions", type=int, default=3, help="of each cost; the median counts")

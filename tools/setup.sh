@@ -11,7 +11,7 @@ mkdir -p "$logs"
 say() { echo "setup: $*" >&2; }
 
 declare -A packages=(
-  [build]="g++ make cmake ninja-build pkg-config libhwy-dev libcli11-dev python3 python3-pip"
+  [build]="g++ make cmake ninja-build pkg-config libhwy-dev libcli11-dev libeigen3-dev python3 python3-pip"
   [test]="libgtest-dev python3-numpy clang-format-14 chromium parallel"
   [bench]="libbenchmark-dev"
   [tidy]="clang-tidy-14"

