@@ -48,7 +48,7 @@ using Vector = Eigen::VectorXf;
 constexpr std::size_t kHeldOut = 4;  // every fourth reference token
 // The weights' pull towards 1 and the values' towards the stored ones, relative to the mean
 // diagonal of what is solved.
-constexpr float kWeightRidge = 0.3f;
+constexpr float kWeightRidges[] = {0.003f, 0.03f, 0.3f, 3.0f};
 constexpr float kValueRidges[] = {0.03f, 0.3f, 3.0f};
 constexpr float kMaxLogWeight = 3.0f;
 constexpr int kSweeps = 12;
@@ -160,11 +160,11 @@ Reference observe(HeadView& head, const HeadPlan& plan, const std::vector<std::s
 
 // Weights that give every row its whole mass back, pulled towards 1. Coordinate descent: each step
 // solves one weight exactly, so that the objective never rises.
-Vector fit_weights(const Matrix& probability, std::size_t n_fixed) {
+Vector fit_weights(const Matrix& probability, float relative_ridge, std::size_t n_fixed) {
   const Eigen::Index m = probability.cols();
   Vector weights = Vector::Ones(m);
   const Vector squares = probability.colwise().squaredNorm();
-  const float ridge = kWeightRidge * squares.mean();
+  const float ridge = relative_ridge * squares.mean();
   if (!(ridge > 0)) return weights;
   Vector missing = Vector::Ones(probability.rows()) - probability.rowwise().sum();
   const float least = std::exp(-kMaxLogWeight), most = std::exp(kMaxLogWeight);
@@ -208,9 +208,7 @@ Matrix rows_of(const Matrix& all, std::size_t group, bool held_out) {
 // The best fit of the values for given weights, and the fit that leaves them alone.
 void try_weights(const Reference& fit, const Reference& held, const Matrix& values,
                  const Vector& weights, bool fit_values, std::size_t n_fixed, Fit& best) {
-  const Matrix a = attention_of(fit.probability, weights);
   const Matrix b = attention_of(held.probability, weights);
-  const Matrix missing = fit.output - a * values;
   const Matrix left = held.output - b * values;
   const auto consider = [&](double error, Matrix changed) {
     if (!(error < best.error)) return;
@@ -218,6 +216,8 @@ void try_weights(const Reference& fit, const Reference& held, const Matrix& valu
   };
   consider(static_cast<double>(left.squaredNorm()), {});
   if (!fit_values) return;
+  const Matrix a = attention_of(fit.probability, weights);
+  const Matrix missing = fit.output - a * values;
   // In the rows' space: V' = V + A^T X with (A A^T + ridge I) X = O - A V.
   Matrix open = a;
   open.leftCols(static_cast<Eigen::Index>(n_fixed)).setZero();
@@ -236,6 +236,16 @@ void try_weights(const Reference& fit, const Reference& held, const Matrix& valu
     const auto error = static_cast<double>((left - across * x).squaredNorm());
     if (error < best.error) consider(error, values + open.transpose() * x);
   }
+}
+
+// The weights of the ridge whose outputs are nearest on the held-out rows.
+Vector best_weights(const Reference& fit, const Reference& held, const Matrix& values,
+                    std::size_t n_fixed) {
+  Fit best;
+  for (const float ridge : kWeightRidges)
+    try_weights(fit, held, values, fit_weights(fit.probability, ridge, n_fixed), false, n_fixed,
+                best);
+  return best.weights;
 }
 
 class MatchMerger final : public Merger {
@@ -291,8 +301,8 @@ class MatchMerger final : public Merger {
     if (params_.fit != "weights") try_weights(fit, held, values, ones, true, n_fixed, best);
     throw_if_cancelled(head.cancel);
     if (params_.fit != "values")
-      try_weights(fit, held, values, fit_weights(fit.probability, n_fixed), params_.fit == "both",
-                  n_fixed, best);
+      try_weights(fit, held, values, best_weights(fit, held, values, n_fixed),
+                  params_.fit == "both", n_fixed, best);
     if (!(best.error < (1 - params_.gain) * plain.error)) return {};
     if (!best.values.allFinite() || !best.weights.allFinite()) return {};
     return best;
