@@ -1,6 +1,6 @@
-// The search for budgets of layers: eval/budget_search.h over eval/budget_objective.h. The output is
-// the state too: written whole before the first candidate and after each generation, it always has
-// the best shares so far, and the values from which the same search goes on to the same end.
+// The search for budgets of layers: eval/budget_search.h over eval/budget_objective.h. The output
+// is the state too: written whole before the first candidate and after each generation, it always
+// has the best shares so far, and the values from which the same search goes on to the same end.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -74,15 +74,15 @@ BudgetSearchLog begun_search(const std::string& output, const BudgetFile& wanted
   if (!std::filesystem::exists(output)) return {};
   const BudgetFile found = read_budget_file(output);
   const auto refuse = [&output](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, concat("'", output, "' ", why,
-                                                    "; choose another output, or delete it"));
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("'", output, "' ", why, "; choose another output, or delete it"));
   };
   if (found.search.empty()) refuse("has budgets that were not searched");
   const auto compare = [&](const std::string& what, const std::string& there,
                            const std::string& here) {
     if (there != here)
-      refuse(concat("is of another search: ", what, " is '", there, "' there and '", here,
-                    "' here"));
+      refuse(
+          concat("is of another search: ", what, " is '", there, "' there and '", here, "' here"));
   };
   compare("the model's sha256", found.model_sha256, wanted.model_sha256);
   const auto& there = found.search.settings;
@@ -103,10 +103,11 @@ void check_options(const EvolveCommand& command) {
   try {
     (void)with_shares(command, {1, 1});
   } catch (const Error& error) {
-    throw Error(error.code(), concat("--method '", command.method,
-                                     "' cannot be given budgets of layers, which must come from the "
-                                     "search (leave out its layers stage): ",
-                                     error.what()));
+    throw Error(error.code(),
+                concat("--method '", command.method,
+                       "' cannot be given budgets of layers, which must come from the "
+                       "search (leave out its layers stage): ",
+                       error.what()));
   }
   if (command.search.population == 1)
     throw Error(ErrorCode::kInvalidArgument,
@@ -184,8 +185,9 @@ void evolve(EvolveCommand& command) {
   file.shares = begun.values.empty() ? std::vector<double>(n_layers, 1)
                                      : read_budget_file(command.output).shares;
   if (file.shares.size() != n_layers)
-    throw Error(ErrorCode::kFormat, concat("'", command.output, "' has shares of ",
-                                           file.shares.size(), " layers, the model has ", n_layers));
+    throw Error(ErrorCode::kFormat,
+                concat("'", command.output, "' has shares of ", file.shares.size(),
+                       " layers, the model has ", n_layers));
   std::vector<std::string> left_out;
   const std::vector<Passage> passages = cut_passages(*engine, command.passages, left_out);
   for (const std::string& text : left_out)

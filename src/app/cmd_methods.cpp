@@ -52,8 +52,8 @@ void print_methods() {
                   field.domain.c_str(), field.help.c_str());
   }
   for (const Registry::FileStage& stage : registry.file_stages())
-    std::printf("  %s=%s(path=\"FILE\")  %s (%s)\n", stage_kind_name(stage.kind), stage.name.c_str(),
-                stage.summary.c_str(), stage.citation.c_str());
+    std::printf("  %s=%s(path=\"FILE\")  %s (%s)\n", stage_kind_name(stage.kind),
+                stage.name.c_str(), stage.summary.c_str(), stage.citation.c_str());
 }
 
 // What a method reads of a prompt is a function of its length, so it is told for one length. No
@@ -68,6 +68,7 @@ Json needs_of(const Method& method) {
           {"queries", needed.n_queries},
           {"block", needed.block},
           {"repeat_chunk", needed.repeat_chunk},
+          {"hidden_cosine", needed.hidden_cosine},
           {"all_layers", all_layers}};
 }
 

@@ -293,13 +293,14 @@ class Assembly {
       const std::string text = stage.stage(read_numbers_(word.args[0].value));
       // The canonical SPEC has this text and must be one that is accepted.
       if (text.size() > kMaxSpecLength / 2)
-        throw Error(ErrorCode::kUnsupported,
-                    concat("what the file says takes ", text.size(), " characters in a SPEC, at most ",
-                           kMaxSpecLength / 2, " are accepted: give its numbers fewer digits"));
+        throw Error(
+            ErrorCode::kUnsupported,
+            concat("what the file says takes ", text.size(), " characters in a SPEC, at most ",
+                   kMaxSpecLength / 2, " are accepted: give its numbers fewer digits"));
       words = WordReader(text).read();
     } catch (const Error& error) {
-      throw Error(error.code(), concat("method, column ", word.column, ": ", title, ": ",
-                                       error.what()));
+      throw Error(error.code(),
+                  concat("method, column ", word.column, ": ", title, ": ", error.what()));
     }
     PRECIS_CHECK(words.size() == 1 && words[0].kind == word.kind, title);
     words[0].column = words[0].name_column = word.column;
@@ -399,6 +400,7 @@ Observation Method::observation(std::size_t n_tokens) const {
     needed.n_queries = std::max(needed.n_queries, merger->queries_needed(n_tokens));
     needed.block = merger->attention_block();
   }
+  needed.hidden_cosine = layers != nullptr && layers->reads_hidden_cosine();
   PRECIS_CHECK(needed.n_queries <= n_tokens, needed.n_queries, " > ", n_tokens);
   return needed;
 }

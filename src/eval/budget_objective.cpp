@@ -15,7 +15,8 @@ BudgetObjective::BudgetObjective(const std::shared_ptr<const Engine>& engine,
                 "'full' keeps everything: there are no budgets of layers to search");
   const CallControl control{{}, cancel};
   for (const Passage& passage : passages) {
-    Reference own{Session(engine), {passage.continuation.begin(), passage.continuation.end() - 1}, {}};
+    Reference own{
+        Session(engine), {passage.continuation.begin(), passage.continuation.end() - 1}, {}};
     own.dense.prefill(passage.prefix, joint_observation({method}, passage.prefix.size()), control);
     Session full = own.dense.fork();
     CondenseRequest everything;  // no stages: keeps all

@@ -1,9 +1,9 @@
-// What a search for budgets of layers (budget_search.h) minimises: how far a condensed cache is from
-// the full one, over passages (fidelity.h).
+// What a search for budgets of layers (budget_search.h) minimises: how far a condensed cache is
+// from the full one, over passages (fidelity.h).
 //
-// Every passage is read once; a candidate costs a compression and a reading of the continuation in one
-// call. Held until the end: for each passage the dense cache of its prefix, and the full cache's
-// logits, 4 n_continuation n_vocab bytes.
+// Every passage is read once; a candidate costs a compression and a reading of the continuation in
+// one call. Held until the end: for each passage the dense cache of its prefix, and the full
+// cache's logits, 4 n_continuation n_vocab bytes.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ namespace precis {
 class BudgetObjective {
  public:
   // method: the one whose budgets are searched, at its budget and in its row types. progress: after
-  // each passage. Throws as run_fidelity() does, and Error(kInvalidArgument) for a method that keeps
-  // everything, at this budget too.
+  // each passage. Throws as run_fidelity() does, and Error(kInvalidArgument) for a method that
+  // keeps everything, at this budget too.
   BudgetObjective(const std::shared_ptr<const Engine>& engine, const std::vector<Passage>& passages,
                   const EvalMethod& method, std::uint64_t seed, const CancelFlag* cancel,
                   const std::function<void(double fraction)>& progress);
@@ -31,7 +31,7 @@ class BudgetObjective {
  private:
   struct Reference {
     Session dense;
-    std::vector<Token> read;  // the continuation without its last token
+    std::vector<Token> read;    // the continuation without its last token
     std::vector<float> logits;  // [read, n_vocab], of the full cache
   };
 

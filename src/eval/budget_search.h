@@ -1,14 +1,16 @@
 // The search for budgets of layers of EvolKV (Yu, Chai, arXiv 2509.08315): the layers are cut into
 // groups of neighbours, and CMA-ES (cma_es.h) searches the budgets of one group after another, the
-// first layers first, while the other groups keep what was best so far. What a candidate is worth is
-// for the caller to say; nothing of the model is asked.
+// first layers first, while the other groups keep what was best so far. What a candidate is worth
+// is for the caller to say; nothing of the model is asked.
 //
 // Deviation: the paper was read as its abstract and in summaries; its code was not found. Groups of
 //   8, the first step of 0.3 and the population of CMA-ES are what the summaries and CMA-ES itself
 //   say; 10 generations a group are this project's choice.
-// Deviation: a number stands for the logarithm of a layer's share, so that no budget is negative. The
+// Deviation: a number stands for the logarithm of a layer's share, so that no budget is negative.
+// The
 //   paper searches entries.
-// Deviation: every candidate is scaled to the same budget before it is tried. In the paper the task's
+// Deviation: every candidate is scaled to the same budget before it is tried. In the paper the
+// task's
 //   score is multiplied by a term for the size of the cache, and only the result is scaled.
 #pragma once
 
@@ -45,10 +47,10 @@ class BudgetSearch {
 
   // In all: the first one is all layers alike.
   std::size_t n_candidates() const;
-  // Shares of which none is better than `best`: at worst all layers alike. `values` has those of the
-  // first candidates, of an earlier call that was stopped; they are not evaluated again and the search
-  // goes on as if it had not been stopped. Throws what evaluate throws; values are then those that
-  // can be gone on from. Throws Error(kFormat) if values has more than n_candidates().
+  // Shares of which none is better than `best`: at worst all layers alike. `values` has those of
+  // the first candidates, of an earlier call that was stopped; they are not evaluated again and the
+  // search goes on as if it had not been stopped. Throws what evaluate throws; values are then
+  // those that can be gone on from. Throws Error(kFormat) if values has more than n_candidates().
   LayerShares run(std::vector<double>& values, const Evaluate& evaluate, const Note& note) const;
 
  private:

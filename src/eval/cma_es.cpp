@@ -80,7 +80,8 @@ CmaEs::CmaEs(std::vector<double> start, double sigma, std::size_t population, st
   d_sigma_ = 1 + 2 * std::max(0.0, std::sqrt((mu_eff_ - 1) / (n + 1)) - 1) + c_sigma_;
   c_c_ = (4 + mu_eff_ / n) / (n + 4 + 2 * mu_eff_ / n);
   c_1_ = 2 / ((n + 1.3) * (n + 1.3) + mu_eff_);
-  c_mu_ = std::min(1 - c_1_, 2 * (0.25 + mu_eff_ + 1 / mu_eff_ - 2) / ((n + 2) * (n + 2) + mu_eff_));
+  c_mu_ =
+      std::min(1 - c_1_, 2 * (0.25 + mu_eff_ + 1 / mu_eff_ - 2) / ((n + 2) * (n + 2) + mu_eff_));
   chi_ = std::sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n));
   path_sigma_.assign(n_, 0);
   path_c_.assign(n_, 0);
@@ -170,8 +171,8 @@ void CmaEs::adapt_covariance(const std::vector<std::vector<double>>& best_steps,
         c += c_mu_ * weights_[k] * best_steps[k][i] * best_steps[k][j];
     }
   std::vector<double> eigenvalues = symmetric_eigen(covariance_, n_, axes_);
-  const double least =
-      kLeastEigenvalue * std::max(1e-300, *std::max_element(eigenvalues.begin(), eigenvalues.end()));
+  const double least = kLeastEigenvalue *
+                       std::max(1e-300, *std::max_element(eigenvalues.begin(), eigenvalues.end()));
   for (std::size_t j = 0; j < n_; ++j) lengths_[j] = std::sqrt(std::max(least, eigenvalues[j]));
 }
 

@@ -1,8 +1,8 @@
 // CMA-ES: minimises a function of a few numbers that can only be evaluated.
 //
 // Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772: weighted recombination of the
-// better half, cumulative step-size adaptation, rank-one and rank-mu updates of the covariance, with
-// its default constants.
+// better half, cumulative step-size adaptation, rank-one and rank-mu updates of the covariance,
+// with its default constants.
 //
 // Deviation: only positive weights (the tutorial's active update also learns from the worse half).
 //
@@ -22,7 +22,8 @@ namespace precis {
 class CmaEs {
  public:
   // sigma: standard deviation of the first points in every coordinate. population: points per
-  // generation, at least 2; 0: 4 + floor(3 ln n). REQUIRES: start is not empty and finite, sigma > 0.
+  // generation, at least 2; 0: 4 + floor(3 ln n). REQUIRES: start is not empty and finite, sigma >
+  // 0.
   CmaEs(std::vector<double> start, double sigma, std::size_t population, std::uint64_t seed);
 
   std::size_t population() const { return n_points_; }

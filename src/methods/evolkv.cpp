@@ -1,7 +1,7 @@
-// EvolKV: Yu, Chai, "EvolKV: Evolutionary KV Cache Compression for LLM Inference", arXiv 2509.08315:
-// the budgets of the layers are searched offline, once per model and task, by an evolution strategy
-// that sees nothing but what the task scores. The entries within a layer are chosen by another
-// method, SnapKV in the paper.
+// EvolKV: Yu, Chai, "EvolKV: Evolutionary KV Cache Compression for LLM Inference", arXiv
+// 2509.08315: the budgets of the layers are searched offline, once per model and task, by an
+// evolution strategy that sees nothing but what the task scores. The entries within a layer are
+// chosen by another method, SnapKV in the paper.
 //
 // `precis eval evolve` is the search (eval/budget_search.h has what it does and how it differs from
 // the paper's) and writes a file of shares, one a layer that can be condensed.

@@ -34,10 +34,11 @@ class LayerWeights final : public LayerBudgets {
   std::vector<double> entries(std::size_t n_layers, std::size_t entries_per_head,
                               const Protection&) const override {
     if (exact_ && list_.size() != n_layers)
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("layers=weights lists budgets of ", list_.size(), " layers, but ", n_layers,
-                         " layers of the model can be condensed: they are another model's (fit=any "
-                         "spreads them over the depth)"));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("layers=weights lists budgets of ", list_.size(), " layers, but ", n_layers,
+                 " layers of the model can be condensed: they are another model's (fit=any "
+                 "spreads them over the depth)"));
     std::vector<double> out(n_layers);
     double sum = 0;
     for (std::size_t l = 0; l < n_layers; ++l) {

@@ -41,9 +41,8 @@ class Reader {
   }
 
   [[noreturn]] void reject(const std::string& why) const {
-    throw Error(ErrorCode::kFormat,
-                concat("layer budgets '", name_, "': ", why,
-                       "; 'precis eval evolve' writes such files"));
+    throw Error(ErrorCode::kFormat, concat("layer budgets '", name_, "': ", why,
+                                           "; 'precis eval evolve' writes such files"));
   }
 
   const Json& root() const { return json_; }
