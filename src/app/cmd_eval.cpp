@@ -263,9 +263,10 @@ Command add_eval(CLI::App& parent) {
         return evaluate(*command, nullptr);
       }
     if (again->results.empty())
-      throw Error(ErrorCode::kInvalidArgument,
-                  "what is to be evaluated? fidelity, ruler, longbench, needle or ask, budgets to be "
-                  "searched (evolve), or a run again (--from); 'precis eval --help' tells more");
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "what is to be evaluated? fidelity, ruler, longbench, needle or ask, budgets to be "
+          "searched (evolve), or a run again (--from); 'precis eval --help' tells more");
     repeat(*again);
   };
 }

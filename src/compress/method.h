@@ -72,8 +72,8 @@ class Registry {
   };
 
   // A stage of which some numbers stand in a file, written KIND=NAME(path="FILE"). The canonical
-  // SPEC has the numbers in its place, as a stage of this kind with parameters: so it needs no file,
-  // and says the same when the file has changed.
+  // SPEC has the numbers in its place, as a stage of this kind with parameters: so it needs no
+  // file, and says the same when the file has changed.
   struct FileStage {
     StageKind kind;
     std::string name;
@@ -94,8 +94,9 @@ class Registry {
   const std::vector<Preset>& presets() const { return presets_; }
   const std::vector<FileStage>& file_stages() const { return file_stages_; }
 
-  // Files are read now, and only with read_numbers: a SPEC from elsewhere must not open any. Throws Error(kInvalidArgument): unknown names list the nearest known ones, syntax errors give
-  // the position (column, from 1) of the offending character.
+  // Files that the SPEC names are read now, and only with read_numbers: a SPEC from elsewhere must
+  // not open any. Throws Error(kInvalidArgument): unknown names list the nearest known ones, syntax
+  // errors give the position (column, from 1) of the offending character.
   Method parse(std::string_view spec, const ReadNumbers& read_numbers = {}) const;
 
  private:

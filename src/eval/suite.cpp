@@ -76,8 +76,7 @@ std::vector<Passage> cut_passages(const Engine& engine, const FidelityOptions& o
       passages.push_back({name, n, {passage.begin(), cut}, {cut, passage.end()}});
     }
     if (n == 0)
-      left_out.push_back(
-          concat(name, ": has ", tokens.size(), " tokens, a passage needs ", step));
+      left_out.push_back(concat(name, ": has ", tokens.size(), " tokens, a passage needs ", step));
   }
   if (passages.empty())
     throw Error(ErrorCode::kInvalidArgument, concat("no text is long enough: a passage needs ",
