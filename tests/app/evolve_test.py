@@ -23,22 +23,26 @@ class Evolve(unittest.TestCase):
         self.text = self.path("text.txt")
         with open(self.text, "w") as file:
             file.write(TEXT)
+        self.short_text = self.path("short.txt")
+        with open(self.short_text, "w") as file:
+            file.write(TEXT[:900])
 
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def command(self, output, *arguments):
-        return [PRECIS, "eval", "evolve", "-m", LLAMA, "-t", "1", "-f", self.text, "-o", self.path(output), "--keep",
-                "20%", "--context", "300", "--continuation", "12", "-n", "2", "--generations", "3", *arguments]
+    def command(self, output, **changes):
+        options = {"model": LLAMA, "threads": "1", "file": self.text, "output": self.path(output), "keep": "20%",
+                   "context": "300", "continuation": "12", "passages": "2", "generations": "3", **changes}
+        return [PRECIS, "eval", "evolve", *(f"--{name}={value}" for name, value in options.items())]
 
     def call(self, *words):
         return subprocess.run(words, capture_output=True, text=True, timeout=300)
 
-    def evolve(self, output, *arguments):
-        return self.call(*self.command(output, *arguments))
+    def evolve(self, output, **changes):
+        return self.call(*self.command(output, **changes))
 
-    def found(self, output, *arguments):
-        result = self.evolve(output, *arguments)
+    def found(self, output, **changes):
+        result = self.evolve(output, **changes)
         self.assertEqual(result.returncode, 0, result.stderr)
         return self.read(output)
 
@@ -54,8 +58,8 @@ class Evolve(unittest.TestCase):
 
     def test_same_seed_same_file(self):
         first = self.found("a.json")
-        self.assertEqual(first, self.found("b.json", "-t", "2"))
-        self.assertNotEqual(first, self.found("c.json", "--seed", "2"))
+        self.assertEqual(first, self.found("b.json", threads="2"))
+        self.assertNotEqual(first, self.found("c.json", seed="2"))
         budgets = json.loads(first)
         self.assertEqual(budgets["model"], "llama.gguf")
         self.assertEqual(len(budgets["shares"]), budgets["n_layers"])
@@ -69,9 +73,9 @@ class Evolve(unittest.TestCase):
 
     def test_killed_and_resumed_is_the_same(self):
         start = time.monotonic()
-        whole = self.found("whole.json", "--generations", "12")
+        whole = self.found("whole.json", generations="12")
         seconds = time.monotonic() - start
-        command = self.command("killed.json", "--generations", "12")
+        command = self.command("killed.json", generations="12")
         killed_ten_times(command, self.path("killed.json"), whole, seconds, seed=5)
         self.assertEqual(self.call(*command).returncode, 0)
         self.assertEqual(self.read("killed.json"), whole)
@@ -79,7 +83,7 @@ class Evolve(unittest.TestCase):
                           and name.startswith("whole")], [])
 
     def test_interrupted_leaves_budgets_that_work(self):
-        process = subprocess.Popen(self.command("cut.json", "--generations", "10000"), stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(self.command("cut.json", generations="10000"), stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
             if "candidates" in line:
                 break
@@ -92,7 +96,7 @@ class Evolve(unittest.TestCase):
 
     def run_with(self, output):
         spec = f'snapkv layers=evolkv(path="{self.path(output)}")'
-        result = self.call(PRECIS, "run", "-m", LLAMA, "-t", "1", "-f", self.text, "-n", "2", "--keep", "20%", "--raw",
+        result = self.call(PRECIS, "run", "-m", LLAMA, "-t", "1", "-f", self.short_text, "-n", "2", "--keep", "20%", "--raw",
                            "--json", "--method", spec)
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
@@ -122,8 +126,8 @@ class Evolve(unittest.TestCase):
 
     def test_refused(self):
         self.found("a.json")
-        self.refused(self.evolve("a.json", "--keep", "30%"), "keep is '20%' there and '30%' here", "a.json")
-        self.refused(self.evolve("a.json", "-m", os.path.join(TINY, "qwen2.gguf")), "sha256")
+        self.refused(self.evolve("a.json", keep="30%"), "keep is '20%' there and '30%' here", "a.json")
+        self.refused(self.evolve("a.json", model=os.path.join(TINY, "qwen2.gguf")), "sha256")
         with open(self.path("mine.json"), "w") as file:
             json.dump({"format": "precis layer budgets", "version": 1, "model": "", "model_sha256": "", "n_layers": 3,
                        "shares": [1, 2, 3]}, file)
@@ -131,20 +135,19 @@ class Evolve(unittest.TestCase):
         with open(self.path("text.json"), "w") as file:
             file.write(TEXT)
         self.refused(self.evolve("text.json"), "line 1, column 1")
-        self.refused(self.evolve("b.json", "--method", "full"), "'full'")
-        self.refused(self.evolve("b.json", "--method", "snapkv layers=pyramid"), "leave out its layers stage")
-        self.refused(self.evolve("b.json", "--population", "1"), "at least 2")
-        self.refused(self.evolve("b.json", "--context", "100000"), "context")
+        self.refused(self.evolve("b.json", method="full"), "'full'")
+        self.refused(self.evolve("b.json", method="snapkv layers=pyramid"), "leave out its layers stage")
+        self.refused(self.evolve("b.json", population="1"), "at least 2")
+        self.refused(self.evolve("b.json", context="100000"), "context")
         self.refused(self.evolve("nowhere/b.json"), "nowhere")
-        self.refused(self.call(PRECIS, "eval", "evolve", "-m", LLAMA, "-f", "-", "-o", self.path("b.json")),
-                     "standard input")
+        self.refused(self.evolve("b.json", file="-"), "standard input")
         self.assertFalse(os.path.exists(self.path("b.json")))
 
     def test_budgets_of_another_model_are_refused(self):
         with open(self.path("mine.json"), "w") as file:
             json.dump({"format": "precis layer budgets", "version": 1, "model": "", "model_sha256": "", "n_layers": 17,
                        "shares": list(range(1, 18))}, file)
-        command = [PRECIS, "run", "-m", LLAMA, "-f", self.text, "-n", "2", "--keep", "20%", "--raw", "--method"]
+        command = [PRECIS, "run", "-m", LLAMA, "-f", self.short_text, "-n", "2", "--keep", "20%", "--raw", "--method"]
         self.refused(self.call(*command, f'snapkv layers=evolkv(path="{self.path("mine.json")}")'), "17 layers, but")
         self.refused(self.call(*command, f'snapkv layers=evolkv(path="{self.path("none.json")}")'), "none.json",
                      "no such file")

@@ -183,7 +183,7 @@ TEST(Spec, RejectionsGiveColumnAndWayOut) {
       {"   ", "column 1:", {"empty"}},
       {"bth", "column 1:", {"unknown preset 'bth'", "nearest: both"}},
       {"both flat", "column 6:", {"only the first word"}},
-      {"skore=flat", "column 1:", {"unknown kind", "score, select, layers, merge, bias, residual"}},
+      {"skore=flat", "column 1:", {"unknown kind", "score, select, layers, merge, bias, positions, residual"}},
       {"score=flt select=none_at_all", "column 7:", {"unknown score stage 'flt'", "nearest: flat"}},
       {"both merge=blond", "column 12:", {"nearest: blend"}},
       {"both bias=vote", "column 11:", {"nearest: votes"}},

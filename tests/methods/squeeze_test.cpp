@@ -92,8 +92,8 @@ TEST(Squeeze, GroupsAreTheBestOfAll) {
         groups[rest % 3].push_back(cosines[l]);
         members[rest % 3].push_back(l);
       }
-      double sum = 0;
-      for (const auto& group : groups) sum += group.empty() ? 1e9 : spread(group);
+      if (groups[0].empty() || groups[1].empty() || groups[2].empty()) continue;
+      const double sum = spread(groups[0]) + spread(groups[1]) + spread(groups[2]);
       if (sum >= best) continue;
       best = sum;
       for (std::size_t g = 0; g < 3; ++g)
