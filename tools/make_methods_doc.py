@@ -84,6 +84,8 @@ def needs_text(preset):
     chunk = needs.pop("repeat_chunk")
     if chunk > 0:
         out.append(f"the prompt a second time, in chunks of {chunk}")
+    if needs.pop("hidden_cosine"):
+        out.append("how much attention turns hidden states")
     if needs.pop("all_layers"):
         out.append("the scores of all layers")
     out += [f"{name} {value}" for name, value in needs.items() if value]
@@ -189,6 +191,8 @@ def stages_text(registry):
             out.append(f"- `{kind}={stage['name']}` {stage['summary']} ({stage['citation']})")
             out += [f"  - `{field['name']}={field['default']}` (`{field['domain']}`) {field['help']}"
                     for field in stage["fields"]]
+        out += [f"- `{kind}={stage['name']}(path=\"FILE\")` {stage['summary']} ({stage['citation']})"
+                for stage in registry["file_stages"] if stage["kind"] == kind]
         out.append("")
     return "\n".join(out)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What each step of SelKV brings: eviction alone, then merging, its gate, the compensation in every mode.
+"""What each step of SelKV brings: eviction alone, then merging, its gate, the compensation in every mode, damped as in
+the preset and not at all, and re-positioning.
 
 usage: tools/selkv_ablation.py MODEL... [-f TEXT]... [--keep LIST] [--context N] [--continuation N] [-n PASSAGES]
                                [--dir FOLDER] [--jobs N] [--precis BINARY]
@@ -16,6 +17,7 @@ import sys
 from method_runs import DEFAULT_BINARY, FidelityRun, Precis, estimate, fail, listed, markdown
 
 PAPER = "arXiv 2607.16213"
+UNDAMPED = "1"  # the whole log R
 EVICTION = "selkv merge=none bias=none"
 KINDS_OF_STEPS = ("score", "select", "merge", "bias")  # what the steps below vary or keep
 
@@ -31,13 +33,14 @@ def field_of(registry, kind, name, field):
 
 def steps(registry):
     """(name, SPEC) of every step; the first is what the others are compared with."""
-    mode = field_of(registry, "bias", "ratio", "mode")
+    mode, alpha = (field_of(registry, "bias", "ratio", name) for name in ("mode", "alpha"))
     if "one" not in field_of(registry, "merge", "selkv", "gate")["domain"].split("|"):
         fail("merge=selkv has no gate 'one': the steps of the ablation are out of date")
-    out = [("eviction", EVICTION), ("+ merge all", "selkv(gate=one) bias=none"), ("+ gate", "selkv bias=none")]
+    out = [("eviction", EVICTION), ("+ merge all", "selkv(gate=one) bias=none"), ("+ gate; compensation off", "selkv bias=none")]
     for name in mode["domain"].split("|"):
         preset = " (the preset)" if name == mode["default"] else ""
-        out.append((f"+ compensation, {name}{preset}", f"selkv(mode={name})"))
+        out.append((f"+ compensation, {name}, alpha {alpha['default']}{preset}", f"selkv(mode={name})"))
+        out.append((f"+ compensation, {name}, alpha {UNDAMPED}", f"selkv(mode={name},alpha={UNDAMPED})"))
     # Re-positioning (Eq. 7): a stage of the same paper of a kind that the steps above do not have.
     for stage in registry["stages"]:
         if stage["citation"].startswith(PAPER) and stage["kind"] not in KINDS_OF_STEPS:

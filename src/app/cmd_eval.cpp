@@ -121,7 +121,8 @@ void check_repeats(const RunRow& run, RunRow earlier) {
 
 void evaluate(EvalCommand& command, const RunRow* repeated) {
   command.settings->finish();
-  // What can be refused without the model is refused first.
+  // What can be refused without the model is refused first. Results are of what a file says now.
+  command.methods = without_files(std::move(command.methods));
   const EvalOptions options = options_of(command);
   const Shard shard = parse_shard(command.shard);
   const Texts files = command.suite->read_files();
@@ -247,7 +248,14 @@ Command add_eval(CLI::App& parent) {
   c->add_option("-t,--threads", again->n_threads, "Threads (0: as many as that run had)")
       ->check(CLI::Range(0u, 512u));
   const auto commands = add_suites(*c);
-  return [again, commands] {
+  const Command evolve = add_evolve(*c);
+  const CLI::App* evolve_parser = c->get_subcommands({}).back();
+  return [again, commands, evolve, evolve_parser] {
+    if (evolve_parser->parsed()) {
+      if (!again->results.empty())
+        throw Error(ErrorCode::kInvalidArgument, "--from repeats runs, not searches");
+      return evolve();
+    }
     for (const auto& command : commands)
       if (command->parser->parsed()) {
         if (!again->results.empty())
@@ -255,9 +263,10 @@ Command add_eval(CLI::App& parent) {
         return evaluate(*command, nullptr);
       }
     if (again->results.empty())
-      throw Error(ErrorCode::kInvalidArgument,
-                  "what is to be evaluated? fidelity, ruler, longbench, needle or ask, or a run "
-                  "again (--from); 'precis eval --help' tells more");
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "what is to be evaluated? fidelity, ruler, longbench, needle or ask, budgets to be "
+          "searched (evolve), or a run again (--from); 'precis eval --help' tells more");
     repeat(*again);
   };
 }

@@ -51,6 +51,9 @@ void print_methods() {
       std::printf("      %s=%s  (%s) %s\n", field.name.c_str(), field.value.c_str(),
                   field.domain.c_str(), field.help.c_str());
   }
+  for (const Registry::FileStage& stage : registry.file_stages())
+    std::printf("  %s=%s(path=\"FILE\")  %s (%s)\n", stage_kind_name(stage.kind),
+                stage.name.c_str(), stage.summary.c_str(), stage.citation.c_str());
 }
 
 // What a method reads of a prompt is a function of its length, so it is told for one length. No
@@ -65,6 +68,7 @@ Json needs_of(const Method& method) {
           {"queries", needed.n_queries},
           {"block", needed.block},
           {"repeat_chunk", needed.repeat_chunk},
+          {"hidden_cosine", needed.hidden_cosine},
           {"all_layers", all_layers}};
 }
 
@@ -94,7 +98,16 @@ Json registry_json() {
                       {"summary", stage.summary},
                       {"fields", fields}});
   }
-  return {{"version", PRECIS_VERSION}, {"presets", presets}, {"stages", stages}};
+  Json file_stages = Json::array();
+  for (const Registry::FileStage& stage : registry.file_stages())
+    file_stages.push_back({{"kind", stage_kind_name(stage.kind)},
+                           {"name", stage.name},
+                           {"citation", stage.citation},
+                           {"summary", stage.summary}});
+  return {{"version", PRECIS_VERSION},
+          {"presets", presets},
+          {"stages", stages},
+          {"file_stages", file_stages}};
 }
 
 std::vector<EvalMethod> audited_methods(const MethodsCommand& command) {

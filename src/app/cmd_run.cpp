@@ -5,6 +5,7 @@
 
 #include "app/commands.h"
 #include "app/interrupt.h"
+#include "app/method_list.h"
 #include "app/progress_bar.h"
 #include "app/row_type_options.h"
 #include "app/run_result.h"
@@ -195,7 +196,7 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
 void run(const RunOptions& options) {
   // What can be refused without the model is refused first.
   CondenseRequest request;
-  request.method = builtin_methods().parse(options.method);
+  request.method = parse_method(options.method);
   request.budget = Budget::parse(options.keep.empty() ? kDefaultKeep : options.keep);
   request.seed = options.sampler.seed;
   request.rows = options.rows;

@@ -16,4 +16,7 @@ Command add_bench(CLI::App& parent);
 Command add_eval(CLI::App& parent);
 Command add_report(CLI::App& parent);
 
+// Of `precis eval`.
+Command add_evolve(CLI::App& parent);
+
 }  // namespace precis::app

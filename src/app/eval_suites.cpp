@@ -22,41 +22,6 @@ std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
 
-// A folder stands for its files, in order of name.
-Texts list_files(const Texts& paths) {
-  Texts out;
-  for (const std::string& path : paths) {
-    if (path == "-")
-      throw Error(ErrorCode::kInvalidArgument,
-                  "a run must be able to read its texts again: give a file, not standard input");
-    std::error_code error;
-    if (!std::filesystem::is_directory(path, error)) {
-      out.push_back(path);
-      continue;
-    }
-    Texts found;
-    std::filesystem::directory_iterator entries(path, error);
-    for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-      std::error_code is_no_file;
-      if (entries->is_regular_file(is_no_file)) found.push_back(entries->path().string());
-    }
-    if (error)
-      throw Error(ErrorCode::kIo, concat("cannot read the folder '", path, "': ", error.message()));
-    if (found.empty()) throw Error(ErrorCode::kIo, concat("the folder '", path, "' has no files"));
-    std::sort(found.begin(), found.end());
-    out.insert(out.end(), found.begin(), found.end());
-  }
-  return out;
-}
-
-std::string read_text(const std::string& file) {
-  TextFile text = read_text_file(file);
-  if (text.n_replaced > 0)
-    std::fprintf(stderr, "precis: '%s' is not valid UTF-8; replaced by U+FFFD in %zu places\n",
-                 file.c_str(), text.n_replaced);
-  return std::move(text.text);
-}
-
 // Files one after another, with a blank line between.
 std::string read_joined(const Texts& files) {
   std::string out;

@@ -1,8 +1,11 @@
 #include "app/method_list.h"
 
+#include <algorithm>
+
 #include "app/number_list.h"
 #include "base/error.h"
 #include "methods/registry.h"
+#include "report/budget_file.h"
 
 namespace precis::app {
 namespace {
@@ -31,16 +34,34 @@ std::vector<std::string> split_all(const std::vector<std::string>& texts,
   return out;
 }
 
+Method parse_method(const std::string& spec) {
+  return builtin_methods().parse(
+      spec, [](const std::string& path) { return read_budget_file(path).shares; });
+}
+
+std::vector<std::string> without_files(std::vector<std::string> specs) {
+  const Registry registry = builtin_methods();
+  for (std::string& spec : specs) {
+    const bool names_file =
+        std::any_of(registry.file_stages().begin(), registry.file_stages().end(),
+                    [&](const Registry::FileStage& stage) {
+                      return spec.find(concat(stage_kind_name(stage.kind), "=", stage.name, "(")) !=
+                             std::string::npos;
+                    });
+    if (names_file) spec = parse_method(spec).spec;
+  }
+  return specs;
+}
+
 std::vector<EvalMethod> parse_methods(const std::vector<std::string>& specs,
                                       const std::vector<std::string>& keeps,
                                       const std::vector<std::string>& types_k,
                                       const std::vector<std::string>& types_v) {
-  const Registry registry = builtin_methods();
   const std::vector<RowType> keys = parse_row_types(types_k);
   const std::vector<RowType> values = parse_row_types(types_v);
   std::vector<EvalMethod> out;
   for (const std::string& spec : specs) {
-    const Method method = registry.parse(spec);
+    const Method method = parse_method(spec);
     for (const std::string& keep : keeps) {
       for (const RowType k : keys)
         for (const RowType v : values) out.push_back({method, Budget::parse(keep), spec, {k, v}});

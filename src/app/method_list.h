@@ -14,6 +14,11 @@ namespace precis::app {
 std::vector<std::string> split_all(const std::vector<std::string>& texts,
                                    const std::string& standard = {});
 
+// A method of the registry. Files that the SPEC names are read now (report/budget_file.h).
+Method parse_method(const std::string& spec);
+// SPECs that name files as their canonical SPECs, which name none; the others as they are.
+std::vector<std::string> without_files(std::vector<std::string> specs);
+
 // Every method with every budget, `full` once, in every pair of row types. Throws
 // Error(kInvalidArgument) for an unknown method, budget or row type, and if nothing is left.
 std::vector<EvalMethod> parse_methods(const std::vector<std::string>& specs,

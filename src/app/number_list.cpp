@@ -54,10 +54,12 @@ std::optional<std::vector<std::size_t>> parse_part(std::string_view text) {
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> parts(1);
   int depth = 0;
+  bool in_quotes = false;  // a path in a SPEC
   for (const char c : text) {
-    if (c == '(') ++depth;
-    if (c == ')') --depth;
-    if (c == ',' && depth <= 0)
+    if (c == '"') in_quotes = !in_quotes;
+    if (c == '(' && !in_quotes) ++depth;
+    if (c == ')' && !in_quotes) --depth;
+    if (c == ',' && depth <= 0 && !in_quotes)
       parts.emplace_back();
     else
       parts.back() += c;

@@ -1,5 +1,6 @@
 #include "app/text_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -50,6 +51,40 @@ TextFile read_text_file(const std::string& path) {
   out.text += characters.finish();
   out.n_replaced = characters.n_replaced();
   return out;
+}
+
+std::vector<std::string> list_files(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    if (path == "-")
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a run must be able to read its texts again: give a file, not standard input");
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+      out.push_back(path);
+      continue;
+    }
+    std::vector<std::string> found;
+    std::filesystem::directory_iterator entries(path, error);
+    for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+      std::error_code is_no_file;
+      if (entries->is_regular_file(is_no_file)) found.push_back(entries->path().string());
+    }
+    if (error)
+      throw Error(ErrorCode::kIo, concat("cannot read the folder '", path, "': ", error.message()));
+    if (found.empty()) throw Error(ErrorCode::kIo, concat("the folder '", path, "' has no files"));
+    std::sort(found.begin(), found.end());
+    out.insert(out.end(), found.begin(), found.end());
+  }
+  return out;
+}
+
+std::string read_text(const std::string& path) {
+  TextFile text = read_text_file(path);
+  if (text.n_replaced > 0)
+    std::fprintf(stderr, "precis: '%s' is not valid UTF-8; replaced by U+FFFD in %zu places\n",
+                 path.c_str(), text.n_replaced);
+  return std::move(text.text);
 }
 
 }  // namespace precis::app

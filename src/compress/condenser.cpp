@@ -44,6 +44,12 @@ std::string percent_up(std::size_t part, std::size_t whole) {
   return print_number(std::min(tenths / 10, 100.0)) + "%";
 }
 
+double mean_of(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value);
+  return sum / static_cast<double>(values.size());
+}
+
 // A plan that breaks its contract is a bug of the selector, whatever the scores were.
 void check_plans(const std::vector<HeadPlan>& plans, const LayerTable& table) {
   PRECIS_CHECK(plans.size() == table.n_kv_heads, plans.size(), " vs ", table.n_kv_heads);
@@ -342,6 +348,7 @@ LayerTable Condenser::table_of(std::size_t layer, const Ranking& ranking,
   table.protection = method_.selector->protection();
   table.floor = method_.selector->floor();
   table.n_entries = n_entries;
+  table.hidden_cosine = ranking.hidden_cosine;
   return table;
 }
 
@@ -511,7 +518,8 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   }
   report_.freeze_ms += watch.lap();
   if (observation_.repeat_chunk != 0) report_.repeat_ms += observed.repeat_ms;
-  Ranking ranking{score(heads, executor), output_norms(heads, executor)};
+  Ranking ranking{score(heads, executor), output_norms(heads, executor),
+                  observation_.hidden_cosine ? mean_of(observed.hidden_cosines) : 0};
   report_.score_ms += watch.lap();
   throw_if_cancelled(cancel);
   const bool shared = shares_by_scores();

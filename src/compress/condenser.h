@@ -77,6 +77,7 @@ class Condenser {
   struct Ranking {
     std::vector<float> scores;        // [heads, n_tokens]
     std::vector<float> output_norms;  // the same, or empty
+    double hidden_cosine = 0;         // LayerTable::hidden_cosine
     std::size_t bytes() const { return (scores.size() + output_norms.size()) * sizeof(float); }
   };
   // A layer that is scored; its entries may change until finish().

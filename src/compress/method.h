@@ -4,6 +4,8 @@
 //   SPEC   := PRESET [ARGS] STAGE* | STAGE+
 //   STAGE  := KIND '=' NAME [ARGS]     KIND: score select layers merge bias positions residual
 //   ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')'
+//   VALUE  := letters, digits and _-+. or, for a path, anything but " and control characters
+//             between two "
 //
 // ARGS of a preset set any parameter of its stages by name (in every stage that has it), or a stage
 // itself (select=shared). Later STAGE words replace the preset's stage of that kind, with its own
@@ -13,6 +15,7 @@
 //   selkv select=head
 //   selkv(alpha=1,mode=head)
 //   score=random select=head(recent=32)
+//   snapkv layers=evolkv(path="budgets.json")
 #pragma once
 
 #include <functional>
@@ -68,21 +71,38 @@ class Registry {
     std::string summary;
   };
 
+  // A stage of which some numbers stand in a file, written KIND=NAME(path="FILE"). The canonical
+  // SPEC has the numbers in its place, as a stage of this kind with parameters: so it needs no
+  // file, and says the same when the file has changed.
+  struct FileStage {
+    StageKind kind;
+    std::string name;
+    std::string citation;
+    std::string summary;
+    std::function<std::string(const std::vector<double>& numbers)> stage;
+  };
+  // The numbers in a file that a SPEC names. Throws Error that names the file.
+  using ReadNumbers = std::function<std::vector<double>(const std::string& path)>;
+
   // Adds a stage of class S, constructed from its parameter struct P (see base/fields.h).
   template <class S, class P>
   void add_stage(StageKind kind, std::string name, std::string citation, std::string summary);
   void add_preset(Preset preset);
+  void add_file_stage(FileStage stage);
 
   const std::vector<Stage>& stages() const { return stages_; }
   const std::vector<Preset>& presets() const { return presets_; }
+  const std::vector<FileStage>& file_stages() const { return file_stages_; }
 
-  // Throws Error(kInvalidArgument): unknown names list the nearest known ones, syntax errors give
-  // the position (column, from 1) of the offending character.
-  Method parse(std::string_view spec) const;
+  // Files that the SPEC names are read now, and only with read_numbers: a SPEC from elsewhere must
+  // not open any. Throws Error(kInvalidArgument): unknown names list the nearest known ones, syntax
+  // errors give the position (column, from 1) of the offending character.
+  Method parse(std::string_view spec, const ReadNumbers& read_numbers = {}) const;
 
  private:
   std::vector<Stage> stages_;
   std::vector<Preset> presets_;
+  std::vector<FileStage> file_stages_;
 };
 
 namespace detail {

@@ -23,6 +23,7 @@ struct Argument {
   std::string key;
   std::string value;
   std::size_t column = 0;
+  bool in_quotes = false;
 };
 
 // "name(args)" or "kind=name(args)".
@@ -152,8 +153,24 @@ class WordReader {
     arg.key = read_name("the name of a parameter");
     if (!take_spaced('='))
       reject(column(), concat("expected '=' after ", quoted(arg.key), ", found ", found()));
-    arg.value = read_name("a value");
+    arg.in_quotes = at_ < text_.size() && text_[at_] == '"';
+    arg.value = arg.in_quotes ? read_quoted() : read_name("a value");
     return arg;
+  }
+
+  // A path. There is no escape, so that a path with a quotation mark cannot be written; control
+  // characters are refused because they have no place in a command line or a log.
+  std::string read_quoted() {
+    const std::size_t begin = ++at_;
+    while (at_ < text_.size() && text_[at_] != '"') {
+      const auto c = static_cast<unsigned char>(text_[at_]);
+      if (c < ' ' || c == 0x7f) reject(column(), "a control character in a quoted value");
+      ++at_;
+    }
+    std::string out(text_.substr(begin, at_ - begin));
+    if (!take('"')) reject(begin, "the quoted value that begins here has no end");
+    if (out.empty()) reject(begin, "a quoted value is empty");
+    return out;
   }
 
   std::string_view text_;
@@ -163,7 +180,8 @@ class WordReader {
 // The stages chosen so far, one per kind, and the arguments each will be built with.
 class Assembly {
  public:
-  explicit Assembly(const Registry& registry) : registry_(registry) {}
+  Assembly(const Registry& registry, const Registry::ReadNumbers& read_numbers)
+      : registry_(registry), read_numbers_(read_numbers) {}
 
   void apply_preset(const Word& word) {
     const auto& presets = registry_.presets();
@@ -178,7 +196,10 @@ class Assembly {
     for (const Word& stage : WordReader(found->stages).read()) apply_stage(stage);
     // Stages first: a parameter may belong to a stage that stands after it.
     for (const Argument& arg : word.args)
-      if (is_kind(arg.key)) apply_stage({arg.key, arg.value, arg.column, arg.column, {}});
+      if (is_kind(arg.key)) {
+        check_quotes(arg);
+        apply_stage({arg.key, arg.value, arg.column, arg.column, {}});
+      }
     check_repeated(word);
     for (const Argument& arg : word.args)
       if (!is_kind(arg.key)) set_everywhere(word, arg);
@@ -201,6 +222,8 @@ class Assembly {
       return;
     }
     check_repeated(word);
+    if (const Registry::FileStage* stage = find_file_stage(word))
+      return apply_stage(read_stage(word, *stage));
     Choice choice;
     choice.stage = &find_stage(word);
     choice.column = word.column;
@@ -251,6 +274,39 @@ class Assembly {
     return choices_[static_cast<std::size_t>(at - std::begin(kKindNames))];
   }
 
+  const Registry::FileStage* find_file_stage(const Word& word) const {
+    for (const Registry::FileStage& stage : registry_.file_stages())
+      if (word.kind == stage_kind_name(stage.kind) && word.name == stage.name) return &stage;
+    return nullptr;
+  }
+
+  // The stage that a file stands for.
+  Word read_stage(const Word& word, const Registry::FileStage& stage) const {
+    const std::string title = concat(word.kind, "=", word.name);
+    if (word.args.size() != 1 || word.args[0].key != "path")
+      reject(word.column, concat(title, " has one parameter: write ", title, "(path=\"FILE\")"));
+    if (!read_numbers_)
+      reject(word.column, concat(title, ": no files are read here: write what is in the file, ",
+                                 word.kind, "=weights(list=...)"));
+    std::vector<Word> words;
+    try {
+      const std::string text = stage.stage(read_numbers_(word.args[0].value));
+      // The canonical SPEC has this text and must be one that is accepted.
+      if (text.size() > kMaxSpecLength / 2)
+        throw Error(
+            ErrorCode::kUnsupported,
+            concat("what the file says takes ", text.size(), " characters in a SPEC, at most ",
+                   kMaxSpecLength / 2, " are accepted: give its numbers fewer digits"));
+      words = WordReader(text).read();
+    } catch (const Error& error) {
+      throw Error(error.code(),
+                  concat("method, column ", word.column, ": ", title, ": ", error.what()));
+    }
+    PRECIS_CHECK(words.size() == 1 && words[0].kind == word.kind, title);
+    words[0].column = words[0].name_column = word.column;
+    return words[0];
+  }
+
   const Registry::Stage& find_stage(const Word& word) const {
     std::vector<std::string> names;
     for (const Registry::Stage& stage : registry_.stages()) {
@@ -258,12 +314,20 @@ class Assembly {
       if (stage.name == word.name) return stage;
       names.push_back(stage.name);
     }
+    for (const Registry::FileStage& stage : registry_.file_stages())
+      if (word.kind == stage_kind_name(stage.kind)) names.push_back(stage.name);
     if (word.kind != "score" && word.kind != "select") names.push_back(kNone);
     reject(word.name_column, concat("unknown ", word.kind, " stage ", quoted(word.name),
                                     "; nearest: ", nearest(word.name, names)));
   }
 
+  static void check_quotes(const Argument& arg) {
+    if (arg.in_quotes)
+      reject(arg.column, concat("parameter ", quoted(arg.key), " is no text: write it without \""));
+  }
+
   static void check_parameter(const Registry::Stage& stage, const Argument& arg) {
+    check_quotes(arg);
     std::vector<std::string> names;
     for (const FieldInfo& field : stage.fields) {
       if (field.name == arg.key) return;
@@ -284,6 +348,7 @@ class Assembly {
   // A parameter of a preset goes to all of its stages that have one of that name (selkv(window=64)
   // sets the window of the scores and of the merge).
   void set_everywhere(const Word& preset, const Argument& arg) {
+    check_quotes(arg);
     bool found = false;
     std::vector<std::string> names;
     for (Choice& choice : choices_) {
@@ -317,6 +382,7 @@ class Assembly {
   }
 
   const Registry& registry_;
+  const Registry::ReadNumbers& read_numbers_;
   std::array<Choice, kKinds> choices_;
 };
 
@@ -334,6 +400,7 @@ Observation Method::observation(std::size_t n_tokens) const {
     needed.n_queries = std::max(needed.n_queries, merger->queries_needed(n_tokens));
     needed.block = merger->attention_block();
   }
+  needed.hidden_cosine = layers != nullptr && layers->reads_hidden_cosine();
   PRECIS_CHECK(needed.n_queries <= n_tokens, needed.n_queries, " > ", n_tokens);
   return needed;
 }
@@ -343,7 +410,12 @@ void Registry::add_preset(Preset preset) {
   presets_.push_back(std::move(preset));
 }
 
-Method Registry::parse(std::string_view spec) const {
+void Registry::add_file_stage(FileStage stage) {
+  for (const FileStage& known : file_stages_) PRECIS_CHECK(known.name != stage.name, stage.name);
+  file_stages_.push_back(std::move(stage));
+}
+
+Method Registry::parse(std::string_view spec, const ReadNumbers& read_numbers) const {
   if (spec.size() > kMaxSpecLength)
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -353,7 +425,7 @@ Method Registry::parse(std::string_view spec) const {
     throw Error(ErrorCode::kInvalidArgument,
                 "method, column 1: empty; name a preset (\"selkv\", \"full\") or stages "
                 "(\"score=selkv select=head\")");
-  Assembly assembly(*this);
+  Assembly assembly(*this, read_numbers);
   std::vector<std::string> seen;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const Word& word = words[i];

@@ -11,6 +11,7 @@ namespace precis {
 bool ObservedQueries::serves(const Observation& wanted, std::size_t n_prompt) const {
   if (n_tokens < std::min(wanted.n_queries, n_prompt)) return false;
   if (wanted.repeat_chunk != 0 && repeat_chunk != wanted.repeat_chunk) return false;
+  if (wanted.hidden_cosine && hidden_cosines.size() != n_prompt) return false;
   return wanted.block == 0 || n_tokens == n_prompt || block == std::min(wanted.block, n_prompt);
 }
 

@@ -30,8 +30,10 @@ struct Observation {
   std::size_t block = 0;
   // The prompt is read a second time, repeated in chunks of so many tokens; 0: it is not.
   std::size_t repeat_chunk = 0;
+  // How much attention changes the hidden state of every token.
+  bool hidden_cosine = false;
 
-  bool none() const { return n_queries == 0 && block == 0 && repeat_chunk == 0; }
+  bool none() const { return n_queries == 0 && block == 0 && repeat_chunk == 0 && !hidden_cosine; }
 };
 
 // What was kept in passing during the prefill of one layer.
@@ -53,6 +55,10 @@ struct ObservedQueries {
   std::size_t repeat_chunk = 0;
   std::vector<float> log_peaks;  // [KV heads, tokens of the prompt], <= 0; empty: not repeated
   double repeat_ms = 0;
+  // Cosine of the angle between the residual stream before attention and after it was added, of
+  // each token of the prompt, in -1 ... 1; empty: not observed. A state that stays 0 has 1, one
+  // that is 0 on one side only has 0.
+  std::vector<float> hidden_cosines;
 
   // Whether a method that wants `wanted` of a prompt of n_prompt tokens finds it here.
   bool serves(const Observation& wanted, std::size_t n_prompt) const;
@@ -178,6 +184,8 @@ struct LayerTable {
   Protection protection;
   std::size_t floor = 0;      // Selector::floor()
   std::size_t n_entries = 0;  // of all heads together, with protected tokens
+  // Mean of ObservedQueries::hidden_cosines, if the layers stage reads it.
+  double hidden_cosine = 0;
 
   // m, for selectors that give every head the same. >= protection.count(n_tokens), <= n_tokens
   std::size_t entries_per_head() const { return n_entries / n_kv_heads; }
@@ -209,6 +217,8 @@ class LayerBudgets {
   virtual ~LayerBudgets() = default;
   // Whether it wants to see the scores. The driver then calls divide(), otherwise entries().
   virtual bool sees_scores() const { return false; }
+  // Whether it reads LayerTable::hidden_cosine.
+  virtual bool reads_hidden_cosine() const { return false; }
   // The entries per KV head that each of n_layers layers should get when the mean is
   // entries_per_head, [n_layers], finite. Only their proportions and bounds matter: the driver
   // keeps each between the protected tokens and all but one of n_tokens, and the sum to the budget.

@@ -1,6 +1,7 @@
 #include "engine/layer_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "base/allocation_guard.h"
@@ -30,6 +31,22 @@ std::size_t slice_entries(std::size_t n_entries, std::size_t n_pieces) {
   if (n_pieces <= 1) return std::max<std::size_t>(1, n_entries);
   const std::size_t even = divide_up(divide_up(n_entries, n_pieces), kSliceStep) * kSliceStep;
   return std::clamp(even, kMinSlice, kMaxSlice);
+}
+
+// In double: sums of squares of float activations can leave the range of float.
+double cosine(const float* a, const float* b, std::size_t n) {
+  double dot = 0;
+  double a_squared = 0;
+  double b_squared = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto x = static_cast<double>(a[i]);
+    const auto y = static_cast<double>(b[i]);
+    dot += x * y;
+    a_squared += x * x;
+    b_squared += y * y;
+  }
+  if (a_squared == 0 || b_squared == 0) return a_squared == b_squared ? 1 : 0;
+  return std::clamp(dot / (std::sqrt(a_squared) * std::sqrt(b_squared)), -1.0, 1.0);
 }
 
 }  // namespace
@@ -285,6 +302,14 @@ void CacheAttention::finish(const AttentionCall& call) noexcept {
   const std::size_t n_tasks = n_finish_tasks(call.layer, call.n_tokens);
   for (std::size_t task = call.thread; task < n_tasks; task += call.n_threads)
     finish_task(call, task);
+}
+
+// Some 3 flops for each of a token's channels, where the layer's products take thousands.
+void CacheAttention::compare_hidden(const HiddenCall& call) noexcept {
+  const std::size_t first_row = layers_[call.layer].tail.size() - call.n_tokens;
+  for (std::size_t t = call.thread; t < call.n_tokens; t += call.n_threads)
+    observed_->hidden_cosines[first_row + t] = static_cast<float>(
+        cosine(call.before + t * call.width, call.after + t * call.width, call.width));
 }
 
 }  // namespace precis

@@ -51,6 +51,10 @@ class CacheAttention final : public AttentionOp {
   void store(const AttentionCall& call) noexcept override;
   void attend(const AttentionCall& call) noexcept override;
   void finish(const AttentionCall& call) noexcept override;
+  bool compares_hidden() const override {
+    return observed_ != nullptr && !observed_->hidden_cosines.empty();
+  }
+  void compare_hidden(const HiddenCall& call) noexcept override;
 
   // The pieces of attend() and finish(), for a caller that spreads the work of several caches over
   // the threads itself. Pieces of one call may run on any threads at once; all pieces of attend()

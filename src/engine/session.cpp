@@ -188,12 +188,13 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
     const ObservedQueries& kept = impl.observed[il];
     const Observation& wanted = condenser.observation();
     if (!kept.serves(wanted, impl.n_positions))
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("the method reads the last ", wanted.n_queries, " queries, blocks of ",
-                         wanted.block, " positions and chunks of ", wanted.repeat_chunk,
-                         " repeated tokens, but prefill kept ", kept.n_tokens,
-                         " queries, blocks of ", kept.block, " and chunks of ", kept.repeat_chunk,
-                         ": give prefill the method's observation"));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("the method reads the last ", wanted.n_queries, " queries, blocks of ",
+                 wanted.block, " positions and chunks of ", wanted.repeat_chunk, " repeated tokens",
+                 wanted.hidden_cosine ? " and how attention changes hidden states" : "",
+                 ", but prefill kept ", kept.n_tokens, " queries, blocks of ", kept.block,
+                 " and chunks of ", kept.repeat_chunk, ": give prefill the method's observation"));
     condenser.condense_layer(i, impl.layers[il].tail, impl.observed[il], impl.engine->backend(),
                              control.cancel);
     if (control.progress && i + 1 < indices.size()) {

@@ -37,6 +37,8 @@ void take_over(const ObservedQueries& earlier, std::size_t n_before, std::size_t
   for (std::size_t h = 0; h < n_kv_heads; ++h)
     std::copy_n(earlier.block_attention.data() + h * stride, stride,
                 whole.block_attention.data() + h * n_tokens * whole.block);
+  if (!whole.hidden_cosines.empty())
+    std::copy_n(earlier.hidden_cosines.data(), n_before, whole.hidden_cosines.data());
   if (whole.repeat_chunk == 0) return;
   for (std::size_t h = 0; h < whole.log_peaks.size() / n_tokens; ++h)
     std::copy_n(earlier.log_peaks.data() + h * n_before, n_before,
@@ -58,6 +60,7 @@ void Session::Impl::watch(std::size_t layer, std::size_t n_tokens, const Observa
   queries.block_attention.resize(c.n_kv_heads * n_tokens * queries.block);
   queries.repeat_chunk = observe.repeat_chunk;
   queries.log_peaks.resize(observe.repeat_chunk == 0 ? 0 : c.n_kv_heads * n_tokens);
+  queries.hidden_cosines.resize(observe.hidden_cosine ? n_tokens : 0);
   queries.repeat_ms = 0;
   if (n_positions > 0) take_over(observed[layer], n_positions, n_tokens, queries);
   attention.observe(&queries, n_tokens);
@@ -66,7 +69,7 @@ void Session::Impl::watch(std::size_t layer, std::size_t n_tokens, const Observa
 void Session::Impl::check_continuation(std::size_t n_tokens, const Observation& observe) const {
   const std::size_t n_queries = std::min(observe.n_queries, n_tokens);
   const Observation earlier{n_queries - std::min(n_queries, n_tokens - n_positions), 0,
-                            observe.repeat_chunk};
+                            observe.repeat_chunk, observe.hidden_cosine};
   for (std::size_t il = 0; il < config().n_layers; ++il) {
     if (config().is_sliding[il]) continue;
     const ObservedQueries& kept = observed[il];
@@ -76,9 +79,10 @@ void Session::Impl::check_continuation(std::size_t n_tokens, const Observation& 
         ErrorCode::kInvalidArgument,
         concat("of the prompt's first ", n_positions, " tokens the last ", earlier.n_queries,
                " queries and blocks of ", block, " positions and chunks of ", observe.repeat_chunk,
-               " are wanted, but ", kept.n_tokens, " queries, blocks of ", kept.block,
-               " and chunks of ", kept.repeat_chunk,
-               " were kept: prefill both parts with the same observation"));
+               " are wanted",
+               observe.hidden_cosine ? ", and how attention changes hidden states" : "", ", but ",
+               kept.n_tokens, " queries, blocks of ", kept.block, " and chunks of ",
+               kept.repeat_chunk, " were kept: prefill both parts with the same observation"));
   }
 }
 
@@ -118,8 +122,10 @@ void Session::Impl::run_layer_major(std::span<const Token> tokens, const Observa
     const bool last = il + 1 == c.n_layers;
     for (std::size_t t = 0; t < n; t += chunk) {
       const std::size_t m = std::min(chunk, n - t);
-      // Of the last layer only the last token's result and the watched queries are wanted.
-      const std::size_t n_outputs = last ? n_of_chunk(t, m, n - 1) : m;
+      // Of the last layer only the last token's result and the watched queries are wanted, but for
+      // all results that are compared.
+      const bool few = last && !attention.compares_hidden();
+      const std::size_t n_outputs = few ? n_of_chunk(t, m, n - 1) : m;
       const std::size_t n_queries =
           last ? std::max(n_outputs, n_watched == 0 ? 0 : n_of_chunk(t, m, n - n_watched)) : m;
       runner.run_layer(il, static_cast<std::int32_t>(before + t), m, n_queries, n_outputs,

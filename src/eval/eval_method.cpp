@@ -39,6 +39,7 @@ Observation joint_observation(const std::vector<EvalMethod>& methods, std::size_
                          " tokens, another method in chunks of ", joint.repeat_chunk,
                          ": evaluate them in two runs"));
     joint.repeat_chunk = std::max(joint.repeat_chunk, wanted.repeat_chunk);
+    joint.hidden_cosine = joint.hidden_cosine || wanted.hidden_cosine;
   }
   return joint;
 }

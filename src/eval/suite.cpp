@@ -42,19 +42,18 @@ void run_suite(const Suite& suite, const EvalOptions& options, RunLog& log,
   }
 }
 
-Suite fidelity_suite(const std::shared_ptr<const Engine>& engine, const FidelityOptions& options) {
+std::vector<Passage> cut_passages(const Engine& engine, const FidelityOptions& options,
+                                  std::vector<std::string>& left_out) {
   const std::size_t width = options.n_prefix + options.n_continuation;
   if (options.n_prefix == 0 || options.n_continuation < 2)
     throw Error(ErrorCode::kInvalidArgument,
                 concat("passages of ", options.n_prefix, " tokens to condense and ",
                        options.n_continuation, " to read: at least 1 and 2 are needed"));
-  if (width > engine->config().n_ctx_train)
+  if (width > engine.config().n_ctx_train)
     throw Error(ErrorCode::kInvalidArgument,
                 concat("passages of ", width, " tokens do not fit the model's context of ",
-                       engine->config().n_ctx_train, "; choose a smaller --context"));
-  Suite suite;
-  suite.name = "fidelity";
-  auto passages = std::make_shared<std::vector<Passage>>();
+                       engine.config().n_ctx_train, "; choose a smaller --context"));
+  std::vector<Passage> passages;
   std::size_t longest = 0;
   std::set<std::string> names;
   for (const auto& [name, text] : options.texts) {
@@ -63,9 +62,9 @@ Suite fidelity_suite(const std::shared_ptr<const Engine>& engine, const Fidelity
       throw Error(ErrorCode::kInvalidArgument,
                   concat("two texts have the name '", name, "'; rename one, or give it once"));
     // The model's beginning token belongs to every passage.
-    const bool bos = engine->tokenizer().adds_bos();
-    const std::vector<Token> first = engine->tokenizer().tokenize("", bos, false);
-    const std::vector<Token> tokens = engine->tokenizer().tokenize(text, false, false);
+    const bool bos = engine.tokenizer().adds_bos();
+    const std::vector<Token> first = engine.tokenizer().tokenize("", bos, false);
+    const std::vector<Token> tokens = engine.tokenizer().tokenize(text, false, false);
     const std::size_t step = width - first.size();
     longest = std::max(longest, tokens.size());
     std::size_t n = 0;
@@ -74,18 +73,25 @@ Suite fidelity_suite(const std::shared_ptr<const Engine>& engine, const Fidelity
       passage.insert(passage.end(), tokens.begin() + static_cast<std::ptrdiff_t>(t),
                      tokens.begin() + static_cast<std::ptrdiff_t>(t + step));
       const auto cut = passage.begin() + static_cast<std::ptrdiff_t>(options.n_prefix);
-      passages->push_back({name, n, {passage.begin(), cut}, {cut, passage.end()}});
+      passages.push_back({name, n, {passage.begin(), cut}, {cut, passage.end()}});
     }
     if (n == 0)
-      suite.left_out.push_back(
-          concat(name, ": has ", tokens.size(), " tokens, a passage needs ", step));
+      left_out.push_back(concat(name, ": has ", tokens.size(), " tokens, a passage needs ", step));
   }
-  if (passages->empty())
+  if (passages.empty())
     throw Error(ErrorCode::kInvalidArgument, concat("no text is long enough: a passage needs ",
                                                     width, " tokens, the longest has ", longest));
   // The texts in turn, so that a run that is stopped early has some of each.
-  std::stable_sort(passages->begin(), passages->end(),
+  std::stable_sort(passages.begin(), passages.end(),
                    [](const Passage& a, const Passage& b) { return a.index < b.index; });
+  return passages;
+}
+
+Suite fidelity_suite(const std::shared_ptr<const Engine>& engine, const FidelityOptions& options) {
+  Suite suite;
+  suite.name = "fidelity";
+  const auto passages =
+      std::make_shared<std::vector<Passage>>(cut_passages(*engine, options, suite.left_out));
   for (const Passage& passage : *passages)
     suite.units.push_back({"fidelity", passage.name, options.n_prefix, passage.index});
   suite.run = [engine, passages](std::size_t i, const EvalOptions& o) {

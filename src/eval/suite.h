@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "eval/eval_method.h"
+#include "eval/fidelity.h"
 #include "report/run_log.h"
 
 namespace precis {
@@ -37,8 +38,10 @@ struct FidelityOptions {
   std::size_t n_passages = 8;  // of each text, at most
 };
 // Passages (fidelity.h) that follow one another in each text without overlap, the texts in turn. A
-// text too short for one passage is left out. Throws Error(kInvalidArgument) if all are, or if
-// passages do not fit the model's context, or if two texts have one name.
+// text too short for one passage is named in left_out. Throws Error(kInvalidArgument) if all are,
+// or if passages do not fit the model's context, or if two texts have one name.
+std::vector<Passage> cut_passages(const Engine& engine, const FidelityOptions& options,
+                                  std::vector<std::string>& left_out);
 Suite fidelity_suite(const std::shared_ptr<const Engine>& engine, const FidelityOptions& options);
 
 }  // namespace precis

@@ -1,7 +1,11 @@
 // Budgets of layers by hand: one weight for each layer, or a few that are interpolated over the
 // depth. layers=weights(list=3-1) falls linearly from the first layer to the last.
+//
+// Keep ratios per layer are written so too: with list=50-30-10, in percent or any other unit, and a
+// --keep of their mean, 30%, every layer keeps its own ratio.
 #include <algorithm>
 
+#include "base/error.h"
 #include "compress/method.h"
 
 namespace precis {
@@ -12,19 +16,29 @@ namespace {
 
 struct WeightsParams {
   std::vector<double> list = {1};
+  std::string fit = "any";
 
   template <class V>
   void fields(V&& v) {
     v("list", list, 0, 1e6, "weights from the first layer to the last, with - between them");
+    v("fit", fit, {"any", "exact"},
+      "a list of another length than the model's layers: interpolated, or refused");
   }
 };
 
 class LayerWeights final : public LayerBudgets {
  public:
-  explicit LayerWeights(const WeightsParams& params) : list_(params.list) {}
+  explicit LayerWeights(const WeightsParams& params)
+      : list_(params.list), exact_(params.fit == "exact") {}
 
   std::vector<double> entries(std::size_t n_layers, std::size_t entries_per_head,
                               const Protection&) const override {
+    if (exact_ && list_.size() != n_layers)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("layers=weights lists budgets of ", list_.size(), " layers, but ", n_layers,
+                 " layers of the model can be condensed: they are another model's (fit=any "
+                 "spreads them over the depth)"));
     std::vector<double> out(n_layers);
     double sum = 0;
     for (std::size_t l = 0; l < n_layers; ++l) {
@@ -50,6 +64,7 @@ class LayerWeights final : public LayerBudgets {
   }
 
   std::vector<double> list_;
+  bool exact_;
 };
 
 }  // namespace

@@ -23,6 +23,18 @@ struct AttentionCall {
   std::size_t n_threads = 1;
 };
 
+// The residual stream of the last n_tokens tokens of one layer, before attention and with its
+// output added.
+struct HiddenCall {
+  std::size_t layer = 0;
+  std::size_t n_tokens = 0;
+  std::size_t width = 0;
+  const float* before = nullptr;  // [n_tokens, width]
+  const float* after = nullptr;   // [n_tokens, width]
+  std::size_t thread = 0;
+  std::size_t n_threads = 1;
+};
+
 class AttentionOp {
  public:
   virtual ~AttentionOp() = default;
@@ -35,6 +47,10 @@ class AttentionOp {
   virtual void attend(const AttentionCall& call) noexcept = 0;
   // Phase 3: write out (q set, k and v not set).
   virtual void finish(const AttentionCall& call) noexcept = 0;
+  // Whether compare_hidden() is to be called after the phases, where a graph is of one layer (asked
+  // when it is built). It then costs a copy of the states.
+  virtual bool compares_hidden() const { return false; }
+  virtual void compare_hidden(const HiddenCall& call) noexcept { (void)call; }
 };
 
 }  // namespace precis

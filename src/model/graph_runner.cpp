@@ -182,7 +182,8 @@ void GraphRunner::run_layer(std::size_t layer, std::int32_t first_position, std:
   g.hidden = impl.input(g, GGML_TYPE_F32, c.n_embd);
   g.positions = impl.input(g, GGML_TYPE_I32, 1);
   const LayerGraph layers(g.context.get(), c, impl.model->weights());
-  AttentionNode node{&impl.attention, layer, n_outputs};  // of this graph only, which ends here
+  // Of this graph only, which ends here.
+  AttentionNode node{&impl.attention, layer, n_outputs, attention.compares_hidden()};
   impl.finish(g, layers.build(g.hidden, g.positions, n_queries, &node), impl.allocator.get());
   std::memcpy(g.hidden->data, hidden, n_tokens * c.n_embd * sizeof(float));
   Impl::set_positions(g, first_position);

@@ -45,6 +45,24 @@ void finish_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
   (*node.op)->finish(call);
 }
 
+// A node in the way of the hidden states, so that it runs whatever comes after it: hands on what is
+// after attention and has it compared with what was before. Sources: before, after.
+void compare_node(ggml_tensor* dst, int ith, int nth, void* data) noexcept {
+  const auto& node = *static_cast<const AttentionNode*>(data);
+  HiddenCall call;
+  call.layer = node.layer;
+  call.width = static_cast<std::size_t>(dst->ne[0]);
+  call.n_tokens = static_cast<std::size_t>(dst->ne[1]);
+  call.before = floats(dst->src[0]);
+  call.after = floats(dst->src[1]);
+  call.thread = static_cast<std::size_t>(ith);
+  call.n_threads = static_cast<std::size_t>(nth);
+  (*node.op)->compare_hidden(call);
+  auto* out = static_cast<float*>(dst->data);
+  for (std::size_t t = call.thread; t < call.n_tokens; t += call.n_threads)
+    std::copy_n(call.after + t * call.width, call.width, out + t * call.width);
+}
+
 }  // namespace
 
 ggml_tensor* LayerGraph::norm(ggml_tensor* x, ggml_tensor* weight) const {
@@ -185,7 +203,13 @@ ggml_tensor* LayerGraph::build(ggml_tensor* x, ggml_tensor* positions, std::size
       attention(norm(x, w.attn_norm), positions, static_cast<std::int64_t>(n_queries), node);
   if (n == 0) return a;
   if (w.post_attn_norm != nullptr) a = norm(a, w.post_attn_norm);
-  x = ggml_add(context_, last_columns(x, n), a);
+  ggml_tensor* before = last_columns(x, n);
+  x = ggml_add(context_, before, a);
+  if (node->compares_hidden) {
+    ggml_tensor* states[] = {before, x};
+    x = ggml_custom_4d(context_, GGML_TYPE_F32, x->ne[0], n, 1, 1, states, 2, compare_node,
+                       GGML_N_TASKS_MAX, node);
+  }
   ggml_tensor* f = feed_forward(norm(x, w.ffn_norm), w);
   if (w.post_ffn_norm != nullptr) f = norm(f, w.post_ffn_norm);
   return ggml_add(context_, x, f);

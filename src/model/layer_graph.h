@@ -19,6 +19,7 @@ struct AttentionNode {
   AttentionOp** op = nullptr;  // where the runner keeps the current implementation
   std::size_t layer = 0;
   std::size_t n_outputs = SIZE_MAX;  // tokens that want a result: the last ones, at most
+  bool compares_hidden = false;      // call AttentionOp::compare_hidden() for these tokens
 };
 
 class LayerGraph {

@@ -59,8 +59,10 @@ def main():
         registry = json.loads(subprocess.run([PRECIS, "methods", "--json"], check=True, capture_output=True).stdout)
         modes = next(field["domain"].split("|") for stage in registry["stages"] for field in stage["fields"]
                      if (stage["kind"], stage["name"], field["name"]) == ("bias", "ratio", "mode"))
-        specs = ["selkv merge=none bias=none", "selkv(gate=one) bias=none", "selkv bias=none"] + [
-            f"selkv(mode={mode})" for mode in modes]
+        assert set(modes) >= {"head", "layer", "global", "count"}, modes
+        specs = ["selkv merge=none bias=none", "selkv(gate=one) bias=none", "selkv bias=none",
+                 "selkv positions=compact"] + [
+                     f"selkv(mode={mode}{alpha})" for mode in modes for alpha in ("", ",alpha=1")]
         path = os.path.join(folder, "ablation-SmolLM2-135M-Instruct.Q4_1.jsonl")
         with open(path, encoding="utf-8") as file:
             rows = [json.loads(line) for line in file][1:]

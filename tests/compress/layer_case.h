@@ -169,6 +169,8 @@ inline LayerCase make_layer(const LayerShape& shape, std::size_t n_tokens, Patte
   layer.observed.repeat_chunk = 2048;
   for (std::size_t i = 0; i < shape.kv.n_kv_heads * n_tokens; ++i)
     layer.observed.log_peaks.push_back(-std::abs(draw()));
+  for (std::size_t t = 0; t < n_tokens; ++t)
+    layer.observed.hidden_cosines.push_back(std::tanh(1 + draw()));
   return layer;
 }
 

@@ -39,12 +39,32 @@ TEST(LayerWeights, AreInterpolatedOverTheDepth) {
 TEST(LayerWeights, AreWrittenInSpecs) {
   const Registry registry = builtin_methods();
   const Method method = registry.parse("snapkv layers=weights(list=2-1.5-0.25)");
-  EXPECT_NE(method.spec.find("layers=weights(list=2-1.5-0.25)"), std::string::npos);
+  EXPECT_NE(method.spec.find("layers=weights(list=2-1.5-0.25,fit=any)"), std::string::npos);
   EXPECT_EQ(registry.parse(method.spec).spec, method.spec);
   EXPECT_EQ(registry.parse("pyramidkv layers=none").spec, registry.parse("snapkv").spec);
   for (const char* bad : {"", "-", "1-", "-1", "1--2", "x", "1e-5", "0.0001", "2000000"})
     EXPECT_THROW(registry.parse(std::string("snapkv layers=weights(list=") + bad + ")"), Error)
         << bad;
+}
+
+// Keep ratios per layer, in percent, with their mean as the budget.
+TEST(LayerWeights, AreKeepRatios) {
+  constexpr std::size_t kTokens = 400;
+  LayerShape shape;
+  shape.kv = {2, 64};
+  shape.rule = {0.125f, 0};
+  const test::LayerCase layer = test::make_layer(shape, kTokens, test::Pattern::kRandom, 6);
+  Condenser condenser(builtin_methods().parse("snapkv layers=weights(list=50-30-10,fit=exact)"),
+                      Budget::parse("30%"), std::vector<LayerShape>(3, shape), kTokens, 1);
+  SerialExecutor executor;
+  for (std::size_t l = 0; l < 3; ++l)
+    condenser.condense_layer(l, layer.dense, layer.observed, executor);
+  condenser.finish(executor);
+  const double ratios[] = {0.5, 0.3, 0.1};
+  // Positions are stored beside the rows, so that entries are a little fewer than the bytes say.
+  for (std::size_t l = 0; l < 3; ++l)
+    for (const std::size_t n : condenser.report().entries[l])
+      EXPECT_NEAR(static_cast<double>(n), ratios[l] * kTokens, 0.02 * kTokens) << l;
 }
 
 // Driven over all layers of a synthetic model: the budget holds whatever the layers get, every
