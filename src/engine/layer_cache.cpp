@@ -5,6 +5,7 @@
 
 #include "base/allocation_guard.h"
 #include "base/error.h"
+#include "kernels/kept_logits.h"
 #include "kernels/rows.h"
 
 namespace precis {

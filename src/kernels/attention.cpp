@@ -6,6 +6,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "kernels/kept_logits.h"
 #include "kernels/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -84,18 +84,6 @@ void reset_states(const StateView& state, std::size_t n_rows, std::size_t head_d
 void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
             const Visible* visible, const StateView& state, Scratch& scratch);
 
-// attend(), with the same bits in the state, that keeps the logits of the entries: logits[r *
-// stride
-// + j] = z_j of row r, for the entries that the row's token sees; -inf or untouched for others.
-// stride >= entries.n.
-void attend_keeping_logits(const QueryView& queries, const EntryView& entries,
-                           const LogitRule& rule, const Visible* visible, const StateView& state,
-                           float* logits, std::size_t stride, Scratch& scratch);
-
-// The attention of one row from its logits, in place: exp(z_j - log_sum_exp), n of them; 0 where
-// z_j is -inf. log_sum_exp is the row's over all that it sees.
-void logits_to_attention(float* logits, std::size_t n, float log_sum_exp);
-
 // into <- merge(into, from). Associative up to rounding; the order of calls decides the bits.
 void merge_states(const StateView& into, const StateView& from, std::size_t n_rows,
                   std::size_t head_dim);

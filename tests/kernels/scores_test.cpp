@@ -10,6 +10,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/attention_ref.h"
+#include "kernels/kept_logits.h"
 #include "kernels/problem.h"
 
 namespace precis::testing {
