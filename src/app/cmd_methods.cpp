@@ -37,8 +37,13 @@ void print_methods() {
   for (const Registry::Preset& preset : registry.presets()) {
     std::printf("  %-12s %s", preset.name.c_str(), preset.summary.c_str());
     if (!preset.citation.empty()) std::printf(" (%s)", preset.citation.c_str());
-    std::printf("\n               = %s\n", registry.parse(preset.name).spec.c_str());
+    const Method method = registry.parse(preset.name);
+    std::printf("\n               = %s%s\n", method.spec.c_str(),
+                method.can_step() ? "  [decode=step]" : "");
   }
+  std::printf(
+      "\n[decode=step] can be added where it stands: the cache then keeps its size while text is "
+      "generated;\nwith decode=once, the default, only the prompt is condensed.\n");
   std::printf(
       "\nStages (--method 'KIND=NAME(PARAMETER=VALUE,...) ...', or after a preset to change "
       "it):\n");
@@ -78,6 +83,7 @@ Json registry_json() {
                        {"summary", preset.summary},
                        {"stages", preset.stages},
                        {"method", method.spec},
+                       {"decode_step", method.can_step()},
                        {"needs", needs_of(method)}});
   }
   Json stages = Json::array();
@@ -92,6 +98,7 @@ Json registry_json() {
                       {"name", stage.name},
                       {"citation", stage.citation},
                       {"summary", stage.summary},
+                      {"decode_step", stage.steps},
                       {"fields", fields}});
   }
   return {{"version", PRECIS_VERSION}, {"presets", presets}, {"stages", stages}};

@@ -385,6 +385,12 @@ std::size_t Session::kv_bytes_full() const {
 double Session::prefill_ms() const { return impl_->prefill_ms; }
 double Session::compress_ms() const { return impl_->compress_ms; }
 const std::shared_ptr<const Engine>& Session::engine() const { return impl_->engine; }
+std::shared_ptr<const FrozenLayer> Session::condensed_layer(std::size_t layer) const {
+  const LayerCache& cache = impl_->layers[layer];
+  if (!cache.stepped) return cache.frozen;
+  return std::make_shared<const FrozenLayer>(cache.stepped->freeze());
+}
+
 const FrozenLayer* Session::frozen_layer(std::size_t layer) const {
   return impl_->layers[layer].frozen.get();
 }

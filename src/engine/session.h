@@ -108,7 +108,12 @@ class Session {
 
   const std::shared_ptr<const Engine>& engine() const;
 
-  // For tests: the condensed layer (model index), nullptr before compression or on sliding layers.
+  // The condensed entries of a layer (model index) as they are now, in order of position; a copy
+  // with decode=step. nullptr before compression and on sliding layers.
+  std::shared_ptr<const FrozenLayer> condensed_layer(std::size_t layer) const;
+
+  // For tests: the condensed layer (model index), nullptr before compression, on sliding layers
+  // and with decode=step.
   const FrozenLayer* frozen_layer(std::size_t layer) const;
   // For tests: dense rows and captured queries after prefill(), by model layer.
   const TailRows& tail(std::size_t layer) const;

@@ -1,6 +1,7 @@
 #include "engine/step_cache.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/allocation_guard.h"
 #include "base/error.h"
@@ -68,6 +69,30 @@ std::size_t StepCache::longest() const {
 EntryView StepCache::head(std::size_t head) const {
   const Head& own = heads_[head];
   return {own.keys.data(), own.values.data(), nullptr, own.positions.size()};
+}
+
+FrozenLayer StepCache::freeze() const {
+  const std::size_t width = shape_.head_dim;
+  std::vector<FrozenLayer::Head> out(heads_.size());
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    const Head& own = heads_[h];
+    const std::size_t n = own.positions.size();
+    std::vector<std::size_t> slots(n);
+    std::iota(slots.begin(), slots.end(), std::size_t{0});
+    std::sort(slots.begin(), slots.end(),
+              [&](std::size_t a, std::size_t b) { return own.positions[a] < own.positions[b]; });
+    std::vector<Half> keys;
+    std::vector<Half> values;
+    for (const std::size_t slot : slots) {
+      const auto at = static_cast<std::ptrdiff_t>(slot * width);
+      const auto end = at + static_cast<std::ptrdiff_t>(width);
+      keys.insert(keys.end(), own.keys.begin() + at, own.keys.begin() + end);
+      values.insert(values.end(), own.values.begin() + at, own.values.begin() + end);
+      out[h].positions.push_back(own.positions[slot]);
+    }
+    out[h].rows = PackedList::from_rows({}, width, {keys.data(), values.data(), nullptr, n});
+  }
+  return {shape_, std::move(out), 0};
 }
 
 std::size_t StepCache::bytes() const {

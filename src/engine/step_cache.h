@@ -39,6 +39,8 @@ class StepCache {
   EntryView head(std::size_t head) const;
   std::span<const std::int32_t> positions(std::size_t head) const { return heads_[head].positions; }
   std::uint64_t seed(std::size_t head) const { return heads_[head].seed; }
+  // The same entries in order of position.
+  FrozenLayer freeze() const;
   // Bytes of rows, positions and fields.
   std::size_t bytes() const;
 
