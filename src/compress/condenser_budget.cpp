@@ -92,9 +92,11 @@ void Condenser::refuse_few_entries(const Budget& budget, std::size_t n_entries, 
                                    std::size_t whole, std::size_t fixed_bytes) const {
   const Protection protection = method_.selector->protection();
   const std::size_t needed_bytes = all_layers_bytes(needed);
-  const std::string way_out = budget.unit == Budget::Unit::kBytes
-                                  ? std::to_string(needed_bytes + fixed_bytes) + "B"
-                                  : percent_up(needed_bytes, whole);
+  std::string way_out = percent_up(needed_bytes, whole);
+  if (budget.unit == Budget::Unit::kBytes)
+    way_out = std::to_string(needed_bytes + fixed_bytes) + "B";
+  else if (budget.unit == Budget::Unit::kTokens && method_.steps)  // may exceed the prompt
+    way_out = std::to_string(needed_bytes / (whole / n_tokens_) + 1);
   throw Error(ErrorCode::kInvalidArgument,
               concat("keep ", report_.keep, " leaves ", n_entries, " entries per KV head, but ",
                      needed, " are needed (", protection.n_sinks, " first + ", protection.n_recent,

@@ -17,7 +17,7 @@ namespace precis {
 // What one method left of the prompt.
 struct AuditedCache {
   std::string label;
-  std::string selection;                   // selection_stages() of its method
+  std::string selection;                                   // selection_stages() of its method
   std::vector<std::shared_ptr<const FrozenLayer>> layers;  // the compressible ones of one session
 };
 
