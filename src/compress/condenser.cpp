@@ -252,7 +252,8 @@ std::vector<HeadMerge> Condenser::merge(std::vector<HeadView>& heads,
                                         const std::vector<HeadPlan>& plans,
                                         Executor& executor) const {
   std::vector<HeadMerge> merges;
-  if (method_.merger == nullptr) return merges;
+  if (method_.merger == nullptr || (method_.steps && !step_rules_.merger->merges_prompt()))
+    return merges;
   merges.resize(heads.size());
   executor.run(heads.size(), [&](std::size_t h, std::size_t) {
     throw_if_cancelled(heads[h].cancel);

@@ -21,6 +21,7 @@
 #include "compress/layer_draft.h"
 #include "compress/method.h"
 #include "compress/report.h"
+#include "compress/step.h"
 
 namespace precis {
 

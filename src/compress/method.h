@@ -27,9 +27,10 @@
 
 #include "base/fields.h"
 #include "compress/stage.h"
-#include "compress/step.h"
 
 namespace precis {
+
+struct StepRules;
 
 enum class StageKind { kScore, kSelect, kLayers, kMerge, kBias, kPositions };
 

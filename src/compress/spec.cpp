@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "compress/method.h"
+#include "compress/step.h"
 
 namespace precis {
 namespace {

@@ -70,6 +70,8 @@ class StepScorer {
 class StepMerger {
  public:
   virtual ~StepMerger() = default;
+  // Whether what is evicted of the prompt is merged as well, all at once; otherwise it is dropped.
+  virtual bool merges_prompt() const { return true; }
   virtual std::size_t n_fields() const = 0;
   virtual void carry(HeadView& head, std::span<const std::uint32_t> kept,
                      const StepFields& fields) const = 0;

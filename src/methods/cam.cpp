@@ -8,7 +8,8 @@
 //
 // As a single merge after the prefill this is known to diverge (perplexity 77.7 against 4.42 in a
 // replication): values add up, and a kept token may follow hundreds of evicted ones. It is here as
-// a baseline. decode=step is its own cadence, one token at a time; but the prompt is merged first.
+// a baseline. decode=step is its own cadence, one token at a time from the end of the prompt on;
+// what is evicted of the prompt is then dropped.
 //
 // Cost: as h2o (see h2o.cpp), once for score and merge together.
 //
@@ -23,6 +24,7 @@
 #include <algorithm>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "kernels/rows.h"
 #include "methods/attention_rows.h"
 #include "methods/hashed_uniform.h"
@@ -91,6 +93,7 @@ class CamMerger final : public Merger, public StepMerger {
   }
 
   const StepMerger* step() const override { return this; }
+  bool merges_prompt() const override { return false; }
 
   // A.
   std::size_t n_fields() const override { return 1; }

@@ -21,6 +21,7 @@
 #include <algorithm>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 
 namespace precis {

@@ -22,6 +22,7 @@
 #include <cmath>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 #include "methods/hashed_uniform.h"
 

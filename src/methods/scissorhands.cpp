@@ -25,6 +25,7 @@
 #include <cmath>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 
 namespace precis {

@@ -5,6 +5,7 @@
 //
 // Deviation: positions are kept, where the paper renumbers the tokens of the cache at every step.
 #include "compress/method.h"
+#include "compress/step.h"
 
 namespace precis {
 

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/kept_tokens.h"
 
 namespace precis {

@@ -22,6 +22,7 @@
 #include <algorithm>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 #include "methods/value_fold.h"
 
