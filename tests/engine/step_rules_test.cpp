@@ -44,7 +44,7 @@ struct OwnHead {
   std::map<Position, double> taken;  // WeightedKV: what merging added to the mass
 };
 
-class StepRules_ : public testing::TestWithParam<Case> {
+class StepFixture : public testing::TestWithParam<Case> {
  protected:
   // Attention that an entry has in merges.
   double mass_of(const HeadLog& log, const OwnHead& own, Position p) const {
@@ -111,9 +111,6 @@ class StepRules_ : public testing::TestWithParam<Case> {
   mutable std::size_t n_merged_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Methods, StepRules_, testing::ValuesIn(kCases),
-                         [](const auto& info) { return std::string(info.param.name); });
-
 Values values_of(const StepCache& cache, std::size_t head) {
   Values out;
   const EntryView rows = cache.head(head);
@@ -133,83 +130,88 @@ void expect_close(const Values& actual, const Values& expected) {
 }
 
 // The whole run on one model: after the prompt, tokens one by one, then a few at once.
-TEST_P(StepRules_, KeepWhatTheSlowReferenceKeeps) {
-  const auto engine =
-      Engine::load(tiny_model("llama"), {.n_threads = 2, .matmul = MatmulMode::kSgemm});
-  const auto tokens = random_tokens(kPrompt + kSteps + 7, engine->config().n_vocab, 5);
-  CondenseRequest req = request(GetParam().spec, "50%");
-  const auto log = std::make_shared<Log>();
-  req.method.scorer = std::make_shared<const SpyScorer>(req.method.scorer, log);
-  Session session(engine);
-  session.condense(std::span(tokens).first(kPrompt), req);
-  const std::size_t n_layers = engine->config().n_layers;
-  const std::size_t n_heads = engine->config().n_kv_heads;
-  ASSERT_EQ(log->size(), n_layers * n_heads);
+class StepRun : public StepFixture {
+ protected:
+  // Takes over what the prompt left.
+  void begin(const Session& session) {
+    for (std::size_t il = 0; il < n_layers_; ++il)
+      for (std::size_t h = 0; h < n_heads_; ++h) {
+        const StepCache& cache = *session.step_cache(il);
+        OwnHead& head = own_[il][h];
+        HeadLog& log = log_->at(cache.seed(h));  // the log knows layer and head by their seed
+        logs_[il][h] = &log;
+        head.kept = {cache.positions(h).begin(), cache.positions(h).end()};
+        head.capacity = head.kept.size();
+        ASSERT_LT(head.capacity, kPrompt);
+        log.values = head.values = values_of(cache, h);
+        for (std::size_t p = 0; p < log.prompt_mass.size(); ++p) {
+          // One-shot WeightedKV: an evicted token's attention goes to the next kept one.
+          const auto token = static_cast<Position>(p);
+          const auto to = std::string(GetParam().name) == "weightedkv"
+                              ? head.kept.lower_bound(token)
+                              : head.kept.find(token);
+          if (to != head.kept.end()) head.mass[*to] += static_cast<double>(log.prompt_mass[p]);
+        }
+      }
+  }
 
-  // Seeds by layer and head, as the driver mixes them: the log knows only the seed.
-  std::vector<std::vector<OwnHead>> own(n_layers, std::vector<OwnHead>(n_heads));
-  std::vector<std::vector<const HeadLog*>> logs(n_layers, std::vector<const HeadLog*>(n_heads));
-  for (std::size_t il = 0; il < n_layers; ++il)
-    for (std::size_t h = 0; h < n_heads; ++h) {
-      const StepCache& cache = *session.step_cache(il);
-      OwnHead& head = own[il][h];
-      HeadLog& head_log = log->at(cache.seed(h));
-      logs[il][h] = &head_log;
-      head.kept = {cache.positions(h).begin(), cache.positions(h).end()};
-      head.capacity = head.kept.size();
-      ASSERT_LT(head.capacity, kPrompt);
-      head.values = values_of(cache, h);
-      head_log.values = head.values;
-      for (Position p = 0; p < static_cast<Position>(kPrompt) && !head_log.prompt_mass.empty();
-           ++p) {
-        // One-shot WeightedKV: an evicted token's attention goes to the next kept one.
-        const auto to = std::string(GetParam().name) == "weightedkv" ? head.kept.lower_bound(p)
-                                                                     : head.kept.find(p);
-        if (to != head.kept.end())
-          head.mass[*to] += static_cast<double>(head_log.prompt_mass[static_cast<std::size_t>(p)]);
+  // n more tokens came, the last of them at position `now`.
+  void follow(const Session& session, std::size_t il, Position now, std::size_t n) {
+    std::vector<OwnHead*> all;
+    for (std::size_t h = 0; h < n_heads_; ++h) {
+      all.push_back(&own_[il][h]);
+      for (Position p = now + 1 - static_cast<Position>(n); p <= now; ++p) {
+        own_[il][h].kept.insert(p);
+        own_[il][h].values[p] = logs_[il][h]->values.at(p);
       }
     }
+    for (std::size_t h = 0; h < n_heads_; ++h) {
+      OwnHead& head = own_[il][h];
+      while (head.kept.size() > head.capacity) {
+        const Position gone = GetParam().is_shared ? lowest(logs_[il], all, now)
+                                                   : lowest({logs_[il][h]}, {&head}, now);
+        for (std::size_t other = 0; other < n_heads_; ++other) {
+          if (other != h && !GetParam().is_shared) continue;
+          own_[il][other].kept.erase(gone);
+          merge(*logs_[il][other], own_[il][other], gone);
+          own_[il][other].values.erase(gone);
+        }
+      }
+      const StepCache& cache = *session.step_cache(il);
+      ASSERT_EQ(std::set<Position>(cache.positions(h).begin(), cache.positions(h).end()), head.kept)
+          << "layer " << il << " head " << h << " token " << now;
+      expect_close(values_of(cache, h), head.values);
+    }
+  }
 
+  const std::shared_ptr<const Engine> engine_ =
+      Engine::load(tiny_model("llama"), {.n_threads = 2, .matmul = MatmulMode::kSgemm});
+  const std::size_t n_layers_ = engine_->config().n_layers;
+  const std::size_t n_heads_ = engine_->config().n_kv_heads;
+  const std::shared_ptr<Log> log_ = std::make_shared<Log>();
+  std::vector<std::vector<OwnHead>> own_{n_layers_, std::vector<OwnHead>(n_heads_)};
+  std::vector<std::vector<const HeadLog*>> logs_{n_layers_, std::vector<const HeadLog*>(n_heads_)};
+};
+
+INSTANTIATE_TEST_SUITE_P(Methods, StepRun, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(StepRun, KeepsWhatTheSlowReferenceKeeps) {
+  const auto tokens = random_tokens(kPrompt + kSteps + 7, engine_->config().n_vocab, 5);
+  CondenseRequest req = request(GetParam().spec, "50%");
+  req.method.scorer = std::make_shared<const SpyScorer>(req.method.scorer, log_);
+  Session session(engine_);
+  session.condense(std::span(tokens).first(kPrompt), req);
+  ASSERT_EQ(log_->size(), n_layers_ * n_heads_);
+  begin(session);
   std::size_t at = kPrompt;
-  const auto step = [&](std::size_t n) {
+  for (std::size_t i = 0; i <= kSteps && !HasFatalFailure(); ++i) {
+    const std::size_t n = i < kSteps ? 1 : 7;
     session.extend(std::span(tokens).subspan(at, n));
     at += n;
-    const auto now = static_cast<Position>(at) - 1;
-    for (std::size_t il = 0; il < n_layers; ++il) {
-      std::vector<OwnHead*> all;
-      for (std::size_t h = 0; h < n_heads; ++h) {
-        all.push_back(&own[il][h]);
-        for (Position p = now + 1 - static_cast<Position>(n); p <= now; ++p) {
-          own[il][h].kept.insert(p);
-          own[il][h].values[p] = logs[il][h]->values.at(p);
-        }
-      }
-      for (std::size_t h = 0; h < n_heads; ++h) {
-        OwnHead& head = own[il][h];
-        while (head.kept.size() > head.capacity) {
-          const Position gone = GetParam().is_shared ? lowest(logs[il], all, now)
-                                                     : lowest({logs[il][h]}, {&head}, now);
-          for (std::size_t other = 0; other < n_heads; ++other) {
-            if (other != h && !GetParam().is_shared) continue;
-            own[il][other].kept.erase(gone);
-            merge(*logs[il][other], own[il][other], gone);
-            own[il][other].values.erase(gone);
-          }
-        }
-        const StepCache& cache = *session.step_cache(il);
-        ASSERT_EQ(std::set<Position>(cache.positions(h).begin(), cache.positions(h).end()),
-                  head.kept)
-            << "layer " << il << " head " << h << " token " << now;
-        expect_close(values_of(cache, h), head.values);
-        if (testing::Test::HasFatalFailure()) return;
-      }
-    }
-  };
-  for (std::size_t t = 0; t < kSteps; ++t) {
-    step(1);
-    ASSERT_FALSE(HasFatalFailure());
+    for (std::size_t il = 0; il < n_layers_ && !HasFatalFailure(); ++il)
+      follow(session, il, static_cast<Position>(at) - 1, n);
   }
-  step(7);
   if (std::string(GetParam().name) == "cam") {
     EXPECT_GT(n_merged_, 20u);
   }
