@@ -257,8 +257,10 @@ void StepCache::commit() {
       std::fill(sums_.begin(), sums_.end(), 0.0);
       for (std::size_t h = 0; h < heads_.size(); ++h) add_scores(h);
       const std::size_t slot = lowest(0);
+      const std::int32_t position = heads_[0].positions[slot];
       for (std::size_t h = 0; h < heads_.size(); ++h) {
-        PRECIS_CHECK(heads_[h].positions[slot] == heads_[0].positions[slot] || h == 0, "head ", h);
+        PRECIS_CHECK(heads_[h].positions[slot] == position, "head ", h, " has ",
+                     heads_[h].positions[slot], " where head 0 has ", position);
         evict(h, slot);
       }
     }

@@ -105,6 +105,7 @@ TEST_P(StepSession, ManyTokensAtOnceEndWithinTheBudget) {
 
 // 100 tokens in one call are the chunks of 32, 32, 32 and 4 that it says.
 TEST_P(StepSession, OneCallIsItsChunks) {
+  if (engine_->config().window > 0) GTEST_SKIP() << "sliding rows are trimmed between calls";
   Session whole = condensed(request(stepping("h2o"), "60%"));
   Session parts = whole.fork();
   whole.extend(std::span(more_).first(100));
