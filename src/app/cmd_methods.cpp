@@ -33,17 +33,19 @@ struct MethodsCommand {
 
 void print_methods() {
   const Registry registry = builtin_methods();
+  std::string stepping;
   std::printf("Presets (--method NAME):\n");
   for (const Registry::Preset& preset : registry.presets()) {
     std::printf("  %-12s %s", preset.name.c_str(), preset.summary.c_str());
     if (!preset.citation.empty()) std::printf(" (%s)", preset.citation.c_str());
     const Method method = registry.parse(preset.name);
-    std::printf("\n               = %s%s\n", method.spec.c_str(),
-                method.can_step() ? "  [decode=step]" : "");
+    std::printf("\n               = %s\n", method.spec.c_str());
+    if (method.can_step()) stepping += " " + preset.name;
   }
   std::printf(
-      "\n[decode=step] can be added where it stands: the cache then keeps its size while text is "
-      "generated;\nwith decode=once, the default, only the prompt is condensed.\n");
+      "\nAfter one of these, decode=step keeps the cache at its size while text is generated "
+      "(decode=once, the\ndefault, condenses the prompt alone):%s\n",
+      stepping.c_str());
   std::printf(
       "\nStages (--method 'KIND=NAME(PARAMETER=VALUE,...) ...', or after a preset to change "
       "it):\n");
