@@ -210,11 +210,33 @@ What a preset reads beside keys and values is kept in passing during the prefill
 """
 
 
+DECODE_STEP = """
+## While text is generated
+
+With `decode=once`, the default, a method condenses the prompt, and what comes after it is kept. `decode=step` is for
+methods whose papers evict at every token: the cache keeps the size it has after the prompt, and each token that enters
+displaces (or merges) one entry of each KV head. What is remembered of the entries counts as bytes of the cache. It is
+written after the preset, as in `h2o decode=step`, and the stages need a rule for it:
+
+"""
+
+
+def decode_step_text(registry):
+    """Which presets and stages have decode=step."""
+    def names(kind):
+        return ", ".join(f"`{kind}={stage['name']}`" for stage in registry["stages"]
+                         if stage["kind"] == kind and stage["decode_step"])
+    presets = ", ".join(f"`{preset['name']}`" for preset in registry["presets"] if preset["decode_step"])
+    return DECODE_STEP + (f"- presets: {presets}\n- importance: {names('score')}\n- selection: {names('select')}\n"
+                          f"- merging: none, or {names('merge')}\n")
+
+
 def page(registry, tables, presets):
     text = INTRODUCTION
     text += markdown(["preset", "what it does", "source", "reads"],
                      [[f"`{preset['name']}`", preset["summary"], preset["citation"], needs_text(preset)]
                       for preset in registry["presets"]], numbers=False)
+    text += decode_step_text(registry)
     text += "\n## Figures\n\n`full` keeps everything: KL 0, top-1 100 %. Intervals hold 95 %, passages resampled. KL is " \
             "in nats a token, to\nthe full cache; differences are paired.\n\n"
     names = [f"`{preset['name']}`" for preset in presets]

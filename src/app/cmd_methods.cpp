@@ -33,12 +33,19 @@ struct MethodsCommand {
 
 void print_methods() {
   const Registry registry = builtin_methods();
+  std::string stepping;
   std::printf("Presets (--method NAME):\n");
   for (const Registry::Preset& preset : registry.presets()) {
     std::printf("  %-12s %s", preset.name.c_str(), preset.summary.c_str());
     if (!preset.citation.empty()) std::printf(" (%s)", preset.citation.c_str());
-    std::printf("\n               = %s\n", registry.parse(preset.name).spec.c_str());
+    const Method method = registry.parse(preset.name);
+    std::printf("\n               = %s\n", method.spec.c_str());
+    if (method.can_step()) stepping += " " + preset.name;
   }
+  std::printf(
+      "\nAfter one of these, decode=step keeps the cache at its size while text is generated "
+      "(decode=once, the\ndefault, condenses the prompt alone):%s\n",
+      stepping.c_str());
   std::printf(
       "\nStages (--method 'KIND=NAME(PARAMETER=VALUE,...) ...', or after a preset to change "
       "it):\n");
@@ -82,6 +89,7 @@ Json registry_json() {
                        {"summary", preset.summary},
                        {"stages", preset.stages},
                        {"method", method.spec},
+                       {"decode_step", method.can_step()},
                        {"needs", needs_of(method)}});
   }
   Json stages = Json::array();
@@ -96,6 +104,7 @@ Json registry_json() {
                       {"name", stage.name},
                       {"citation", stage.citation},
                       {"summary", stage.summary},
+                      {"decode_step", stage.steps},
                       {"fields", fields}});
   }
   Json file_stages = Json::array();

@@ -180,6 +180,7 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.next_position = a.session.next_position();
   r.kv_bytes_full = a.kv_bytes_full;
   r.kv_bytes = a.kv_bytes;
+  r.kv_bytes_end = a.session.kv_bytes();
   r.prefill_ms = a.session.prefill_ms();
   r.compress_ms = a.session.compress_ms();
   r.question_ms = a.question_ms;

@@ -87,6 +87,7 @@ std::string to_json(const RunResult& r) {
   out["next_position"] = r.next_position;
   out["kv_bytes_full"] = r.kv_bytes_full;
   out["kv_bytes"] = r.kv_bytes;
+  out["kv_bytes_end"] = r.kv_bytes_end;
   out["entries_per_layer_head"] = r.report.entries;
   out["n_routed"] = r.report.n_routed;
   out["n_dropped"] = r.report.n_dropped;

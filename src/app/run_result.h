@@ -34,6 +34,7 @@ struct RunResult {
   std::size_t next_position = 0;
   std::size_t kv_bytes_full = 0;  // right after the prompt
   std::size_t kv_bytes = 0;
+  std::size_t kv_bytes_end = 0;  // after the answer: with what came after the prompt
   double prefill_ms = 0;
   double compress_ms = 0;
   double question_ms = 0;

@@ -38,12 +38,6 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t salt) {
   return z ^ (z >> 31);
 }
 
-// Percentage for a message, rounded up to a tenth so that following the advice works.
-std::string percent_up(std::size_t part, std::size_t whole) {
-  const double tenths = std::ceil(1000.0 * static_cast<double>(part) / static_cast<double>(whole));
-  return print_number(std::min(tenths / 10, 100.0)) + "%";
-}
-
 double mean_of(const std::vector<float>& values) {
   double sum = 0;
   for (const float value : values) sum += static_cast<double>(value);
@@ -99,126 +93,20 @@ Condenser::Condenser(Method method, Budget budget, std::vector<LayerShape> layer
                            ": use f16"));
     report_.dense_bytes += layer.kv.n_kv_heads * n_tokens * layer.kv.row_pair_bytes();
   }
+  if (method_.steps) {
+    if (!(rows == RowTypes{}))
+      throw Error(
+          ErrorCode::kUnsupported,
+          concat("decode=step overwrites single rows, but rows of type ", row_type_name(rows.keys),
+                 " and ", row_type_name(rows.values), " are packed in groups of ", kGroupEntries,
+                 ": use f16 for keys and values, or decode=once"));
+    step_rules_ = method_.step_rules();
+  }
   plan_budget(budget, fixed_bytes);
-  if (keeps_everything_)
-    entries_per_head_ = n_tokens;
-  else
-    observation_ = method_.observation(n_tokens);
+  if (keeps_everything_) entries_per_head_ = n_tokens;
+  if (!keeps_everything_ || step_entries_ > 0) observation_ = method_.observation(n_tokens);
   if (rows.keys != RowType::kF16)
     observation_.n_queries = std::max(observation_.n_queries, std::min(kTrialQueries, n_tokens));
-}
-
-void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
-  keeps_everything_ = true;
-  std::size_t whole = 0;  // the whole cache in the wanted row types
-  for (const LayerShape& layer : layers_)
-    whole += layer.kv.n_kv_heads * row_bytes(rows_, layer.kv.head_dim, n_tokens_);
-  // Layers whose keys must stay finer may exceed the wanted types here, never f16.
-  allowed_bytes_ = std::max(report_.dense_bytes, whole);
-  if (method_.is_full()) return;
-  std::size_t amount = budget.bytes(whole, n_tokens_);
-  if (budget.unit == Budget::Unit::kBytes) {
-    if (budget.amount < fixed_bytes)
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          concat("keep ", report_.keep, " is ", budget.amount, " bytes, but the layers that ",
-                 "cannot be compressed take ", fixed_bytes, ": raise --keep"));
-    amount = std::min(budget.amount - fixed_bytes, whole);
-  }
-  if (layers_.empty()) {
-    report_.skipped = "the model has no layer that can be compressed";
-    return;
-  }
-  if (amount >= whole) {
-    report_.skipped = "the budget covers the whole cache";
-    return;
-  }
-  const Protection protection = method_.selector->protection();
-  const std::size_t n_protected = protection.count(n_tokens_);
-  if (n_protected >= n_tokens_) {
-    report_.skipped =
-        concat("the prompt (", n_tokens_, " tokens) is not longer than the protected tokens (",
-               protection.n_sinks, " first + ", protection.n_recent, " last)");
-    return;
-  }
-  const auto all_layers = [&](std::size_t m) {
-    std::size_t bytes = 0;
-    for (const LayerShape& layer : layers_)
-      bytes += layer_bytes(layer, rows_, m * layer.kv.n_kv_heads);
-    return bytes;
-  };
-  // The largest m that fits; bytes grow with m.
-  std::size_t m = amount * n_tokens_ / whole;
-  while (m > 0 && all_layers(m) > amount) --m;
-  entries_per_head_ = m;
-  const std::size_t needed = std::max<std::size_t>(n_protected, 1);
-  if (entries_per_head_ < needed) {
-    const std::size_t needed_bytes = all_layers(needed);
-    const std::string way_out = budget.unit == Budget::Unit::kBytes
-                                    ? std::to_string(needed_bytes + fixed_bytes) + "B"
-                                    : percent_up(needed_bytes, whole);
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("keep ", report_.keep, " leaves ", entries_per_head_, " entries per KV head, but ",
-               needed, " are needed (", protection.n_sinks, " first + ", protection.n_recent,
-               " last tokens are protected): raise --keep to ", way_out,
-               " or more, or lower sinks and recent of the select stage"));
-  }
-  PRECIS_CHECK(entries_per_head_ < n_tokens_, entries_per_head_, " of ", n_tokens_);
-  keeps_everything_ = false;
-  allowed_bytes_ = amount;
-  plan_layers(needed);
-}
-
-// Bytes of a layer grow with its entries in steps of whole groups at most, so that a sum of entries
-// that fits when all layers are alike may be a little too many bytes when they are not.
-void Condenser::plan_layers(std::size_t least) {
-  std::vector<std::size_t> shares(layers_.size(), entries_per_head_);
-  if (method_.layers != nullptr && !method_.layers->sees_scores()) {
-    const std::vector<ShareBounds> bounds(layers_.size(), {least, n_tokens_ - 1});
-    shares = share_out(
-        method_.layers->entries(layers_.size(), entries_per_head_, method_.selector->protection()),
-        entries_per_head_ * layers_.size(), bounds);
-    const auto bytes = [&] {
-      std::size_t sum = 0;
-      for (std::size_t l = 0; l < layers_.size(); ++l)
-        sum += layer_bytes(layers_[l], rows_, shares[l] * layers_[l].kv.n_kv_heads);
-      return sum;
-    };
-    while (bytes() > allowed_bytes_) --*std::max_element(shares.begin(), shares.end());
-  }
-  layer_entries_.clear();
-  for (std::size_t l = 0; l < layers_.size(); ++l)
-    layer_entries_.push_back(shares[l] * layers_[l].kv.n_kv_heads);
-}
-
-std::size_t Condenser::layer_bytes(const LayerShape& layer, const RowTypes& rows,
-                                   std::size_t n) const {
-  const std::size_t extra = sizeof(std::int32_t) + (uses_bias() ? sizeof(float) : 0);
-  // Heads may share the entries unevenly.
-  return most_row_bytes(rows, layer.kv.head_dim, n, layer.kv.n_kv_heads) + n * extra;
-}
-
-std::size_t Condenser::most_entries(const LayerShape& layer, const RowTypes& rows,
-                                    std::size_t bytes) const {
-  const std::size_t n_heads = layer.kv.n_kv_heads;
-  std::size_t low = 0;
-  std::size_t high = n_tokens_;
-  while (low < high) {
-    const std::size_t middle = (low + high + 1) / 2;
-    if (layer_bytes(layer, rows, middle * n_heads) <= bytes)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low * n_heads;
-}
-
-// A layer that needs finer keys keeps fewer entries: its bytes are its share of the budget.
-std::size_t Condenser::entries_of_layer(std::size_t layer, const RowTypes& rows) const {
-  if (rows == rows_) return layer_entries_[layer];
-  const LayerShape& shape = layers_[layer];
-  return most_entries(shape, rows, layer_bytes(shape, rows_, layer_entries_[layer]));
 }
 
 RowTypes Condenser::choose_rows(std::vector<HeadView>& heads, Executor& executor) {
@@ -371,7 +259,8 @@ std::vector<HeadMerge> Condenser::merge(std::vector<HeadView>& heads,
                                         const std::vector<HeadPlan>& plans,
                                         Executor& executor) const {
   std::vector<HeadMerge> merges;
-  if (method_.merger == nullptr) return merges;
+  if (method_.merger == nullptr || (method_.steps && !step_rules_.merger->merges_prompt()))
+    return merges;
   merges.resize(heads.size());
   executor.run(heads.size(), [&](std::size_t h, std::size_t) {
     throw_if_cancelled(heads[h].cancel);
@@ -396,6 +285,9 @@ void Condenser::record(std::size_t layer, const FrozenLayer& frozen) {
   for (std::size_t h = 0; h < shape.kv.n_kv_heads; ++h) entries.push_back(frozen.n_entries(h));
   report_.entries.push_back(std::move(entries));
   report_.kept_bytes += frozen.bytes();
+  if (layer < carries_.size())
+    for (const StepCarry& carry : carries_[layer])
+      report_.kept_bytes += carry.fields.size() * sizeof(float);
   PRECIS_CHECK(report_.kept_bytes <= allowed_bytes_, report_.kept_bytes, " > ", allowed_bytes_,
                " after layer ", layer, " of ", report_.method);
 }
@@ -506,12 +398,7 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   std::vector<HeadView> heads = make_heads(layer, dense, observed, cancel);
   const RowTypes rows = choose_rows(heads, executor);
   if (keeps_everything_) {
-    std::vector<FrozenLayer::Head> kept(heads.size());
-    executor.run(heads.size(), [&](std::size_t h, std::size_t) {
-      throw_if_cancelled(cancel);
-      kept[h].rows = PackedList::from_rows(rows, dense.shape().head_dim, dense.head(h));
-    });
-    frozen_.emplace_back(dense.shape(), std::move(kept), dense.first_position());
+    keep_layer(heads, dense, rows, executor, cancel);
     report_.freeze_ms += watch.lap();
     next_layer_ = layer + 1;
     return;
@@ -538,6 +425,7 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
     report_.n_dropped += merged.n_dropped;
     report_.n_floored += merged.n_floored;
   }
+  if (method_.steps) carry_steps(heads, plans, executor);
   report_.merge_ms += watch.lap();
   if (!shared) ranking = {};
   drafts_.push_back({LayerDraft(dense, plans, merges, rows, shared,
@@ -550,11 +438,41 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   next_layer_ = layer + 1;
 }
 
+void Condenser::keep_layer(std::vector<HeadView>& heads, const TailRows& dense,
+                           const RowTypes& rows, Executor& executor, const CancelFlag* cancel) {
+  std::vector<FrozenLayer::Head> kept(heads.size());
+  executor.run(heads.size(), [&](std::size_t h, std::size_t) {
+    throw_if_cancelled(cancel);
+    kept[h].rows = PackedList::from_rows(rows, dense.shape().head_dim, dense.head(h));
+  });
+  if (step_entries_ > 0) {
+    const std::vector<float> scores = score(heads, executor);
+    std::vector<HeadPlan> plans(heads.size());
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      heads[h].scores = scores.data() + h * n_tokens_;
+      for (std::uint32_t t = 0; t < n_tokens_; ++t) plans[h].kept.push_back(t);
+    }
+    carry_steps(heads, plans, executor);
+  }
+  frozen_.emplace_back(dense.shape(), std::move(kept), dense.first_position());
+}
+
+void Condenser::carry_steps(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
+                            Executor& executor) {
+  std::vector<StepCarry>& carries = carries_.emplace_back(heads.size());
+  executor.run(heads.size(), [&](std::size_t h, std::size_t) {
+    throw_if_cancelled(heads[h].cancel);
+    carries[h] = carry_step(step_rules_, heads[h], plans[h]);
+  });
+}
+
 void Condenser::freeze_drafts(Executor& executor, const CancelFlag* cancel) {
   for (Layer& layer : drafts_) {
     throw_if_cancelled(cancel);
     if (details_) report_.mass_ratios.push_back(layer.draft.mass_ratios());
     layer.ranking = {};
+    for (std::size_t h = 0; method_.steps && h < layer.draft.entries().size(); ++h)
+      keep_tokens(carries_[frozen_.size()][h], layer.draft.entries()[h].tokens);
     next_place_ = std::max(next_place_, layer.draft.next_place());
     frozen_.push_back(layer.draft.freeze(executor));
   }

@@ -21,6 +21,7 @@
 #include "compress/layer_draft.h"
 #include "compress/method.h"
 #include "compress/report.h"
+#include "compress/step.h"
 
 namespace precis {
 
@@ -44,7 +45,11 @@ class Condenser {
   // budget, and is not "skipped". fixed_bytes: cache bytes outside the listed layers (sliding
   // layers), charged to a budget in bytes. rows: how entries are stored; a budget as a ratio or in
   // tokens is relative to the whole cache stored so. Throws Error(kUnsupported) if a layer's head
-  // size does not fit the row types.
+  // size does not fit the row types, and for quantised rows with decode=step.
+  //
+  // With decode=step what is remembered of an entry counts as its bytes, and the budget is that of
+  // the cache to come too: a budget in tokens or bytes that the prompt does not fill is left to
+  // what comes after it, shared evenly by all heads; a ratio is of the prompt's cache, also 100%.
   Condenser(Method method, Budget budget, std::vector<LayerShape> layers, std::size_t n_tokens,
             std::uint64_t seed, std::size_t fixed_bytes = 0, RowTypes rows = {});
 
@@ -69,6 +74,13 @@ class Condenser {
   // the last place of the method's positions stage. After finish().
   std::size_t next_place() const { return next_place_; }
 
+  // decode=step, after finish(): what the prompt leaves behind of each entry, [layer][head]; empty:
+  // nothing is evicted later. Can be taken once.
+  std::vector<std::vector<StepCarry>> take_carries() { return std::move(carries_); }
+  // Entries that each head may have in the end; 0: as many as it has now.
+  std::size_t step_entries() const { return step_entries_; }
+  const StepRules& step_rules() const { return step_rules_; }
+
   // Complete after finish().
   const CompressionReport& report() const { return report_; }
 
@@ -88,6 +100,13 @@ class Condenser {
 
   void plan_budget(const Budget& budget, std::size_t fixed_bytes);
   void plan_layers(std::size_t least);
+  // Bytes of n entries in every head.
+  std::size_t all_layers_bytes(std::size_t n) const;
+  // Whether the prompt and more have room in so many bytes; decode=step only.
+  bool has_room_to_grow(std::size_t bytes);
+  [[noreturn]] void refuse_few_entries(const Budget& budget, std::size_t n_entries,
+                                       std::size_t needed, std::size_t whole,
+                                       std::size_t fixed_bytes) const;
   std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
                                    const ObservedQueries& observed, const CancelFlag* cancel) const;
   std::vector<float> score(std::vector<HeadView>& heads, Executor& executor) const;
@@ -127,6 +146,11 @@ class Condenser {
   void add_biases(std::size_t first, std::size_t n);
   void freeze_drafts(Executor& executor, const CancelFlag* cancel);
   void note_held();
+  void carry_steps(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
+                   Executor& executor);
+  // The whole layer, as it is.
+  void keep_layer(std::vector<HeadView>& heads, const TailRows& dense, const RowTypes& rows,
+                  Executor& executor, const CancelFlag* cancel);
   void record(std::size_t layer, const FrozenLayer& frozen);
 
   Method method_;
@@ -147,6 +171,9 @@ class Condenser {
   std::vector<Layer> drafts_;        // of the layers that stay open
   std::vector<double> weights_;      // LayerBudgets::weigh() of the layers so far
   std::vector<FrozenLayer> frozen_;  // the finished ones before those
+  StepRules step_rules_;             // decode=step
+  std::size_t step_entries_ = 0;
+  std::vector<std::vector<StepCarry>> carries_;
   CompressionReport report_;
 };
 

@@ -3,31 +3,37 @@
 //
 //   SPEC   := PRESET [ARGS] STAGE* | STAGE+
 //   STAGE  := KIND '=' NAME [ARGS]     KIND: score select layers merge bias positions residual
-//   ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')'
-//   VALUE  := letters, digits and _-+. or, for a path, anything but " and control characters
+//   decode ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')' VALUE  := letters, digits and _-+.
+//   or, for a path, anything but " and control characters
 //             between two "
 //
 // ARGS of a preset set any parameter of its stages by name (in every stage that has it), or a stage
 // itself (select=shared). Later STAGE words replace the preset's stage of that kind, with its own
 // parameters. layers, merge, bias, positions and residual may be "none". A method without stages
-// keeps everything ("full"). Examples:
+// keeps everything ("full"). decode is not a stage but a choice: decode=once condenses the prompt,
+// which is the default and not printed; decode=step then keeps the cache at its size while text is
+// generated, if the stages have a rule for that (step.h). Examples:
 //
 //   selkv select=head
 //   selkv(alpha=1,mode=head)
 //   score=random select=head(recent=32)
 //   snapkv layers=evolkv(path="budgets.json")
+//   h2o decode=step
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/fields.h"
 #include "compress/stage.h"
 
 namespace precis {
+
+struct StepRules;
 
 enum class StageKind { kScore, kSelect, kLayers, kMerge, kBias, kPositions };
 
@@ -43,10 +49,16 @@ struct Method {
   std::shared_ptr<const Merger> merger;            // may be nullptr
   std::shared_ptr<const Compensator> compensator;  // may be nullptr; needs a merger
   std::shared_ptr<const Positioner> positioner;    // nullptr: entries stay where they stood
+  bool steps = false;                              // decode=step
 
   bool is_full() const { return scorer == nullptr; }
   // What the stages read of a prompt of n_tokens tokens, all together.
   Observation observation(std::size_t n_tokens) const;
+  // Whether its stages can do decode=step, and if not the first of them that cannot.
+  bool can_step() const { return no_step_reason().empty(); }
+  std::string no_step_reason() const;
+  // REQUIRES: can_step().
+  StepRules step_rules() const;
 };
 
 class Registry {
@@ -58,6 +70,7 @@ class Registry {
     std::string citation;
     std::string summary;
     std::vector<FieldInfo> fields;  // with default values
+    bool steps = false;             // has a rule for decode=step
     // Builds from (name, value) pairs; throws Error(kInvalidArgument) for a bad one. The result is
     // one of the six shared stage pointers, stored in the matching member of `into`.
     std::function<void(const std::vector<std::pair<std::string, std::string>>& args, Method& into,
@@ -120,12 +133,24 @@ inline std::shared_ptr<const Compensator>& stage_slot(Method& m, const Compensat
 inline std::shared_ptr<const Positioner>& stage_slot(Method& m, const Positioner*) {
   return m.positioner;
 }
+
+template <class S>
+bool can_step(const S& stage) {
+  if constexpr (std::is_base_of_v<Scorer, S> || std::is_base_of_v<Merger, S>)
+    return stage.step() != nullptr;
+  else if constexpr (std::is_base_of_v<Selector, S>)
+    return stage.step_scope() != StepScope::kNone;
+  else
+    return false;
+}
 }  // namespace detail
 
 template <class S, class P>
 void Registry::add_stage(StageKind kind, std::string name, std::string citation,
                          std::string summary) {
-  Stage stage{kind, std::move(name), std::move(citation), std::move(summary), list_fields(P{}), {}};
+  Stage stage{
+      kind, std::move(name), std::move(citation), std::move(summary), list_fields(P{}), false, {}};
+  stage.steps = detail::can_step(S(P{}));
   stage.build = [](const std::vector<std::pair<std::string, std::string>>& args, Method& into,
                    std::vector<FieldInfo>& canonical) {
     P params;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "compress/method.h"
+#include "compress/step.h"
 
 namespace precis {
 namespace {
@@ -18,6 +19,10 @@ constexpr std::size_t kKinds = std::size(kKindNames);
 // A kind without stages so far: accepted, so that a full list of kinds can be written down.
 constexpr const char* kResidual = "residual";
 constexpr const char* kNone = "none";
+// Not a stage: what happens after the prompt.
+constexpr const char* kDecode = "decode";
+constexpr const char* kOnce = "once";
+constexpr const char* kStep = "step";
 
 struct Argument {
   std::string key;
@@ -209,8 +214,13 @@ class Assembly {
     if (!is_kind(word.kind)) {
       std::vector<std::string> kinds(std::begin(kKindNames), std::end(kKindNames));
       kinds.push_back(kResidual);
+      kinds.push_back(kDecode);
       reject(word.column,
              concat("unknown kind of stage ", quoted(word.kind), "; kinds: ", joined(kinds)));
+    }
+    if (word.kind == kDecode) {
+      set_decode(word);
+      return;
     }
     const bool optional = word.kind != "score" && word.kind != "select";
     if (word.kind == kResidual && word.name != kNone)
@@ -254,6 +264,11 @@ class Assembly {
     }
     if (method.spec.empty()) method.spec = "full";
     check_complete(method);
+    if (steps_) {
+      check_steps(method);
+      method.steps = true;
+      method.spec += concat(" ", kDecode, "=", kStep);
+    }
     return method;
   }
 
@@ -265,7 +280,7 @@ class Assembly {
   };
 
   static bool is_kind(std::string_view name) {
-    return name == kResidual ||
+    return name == kResidual || name == kDecode ||
            std::find(std::begin(kKindNames), std::end(kKindNames), name) != std::end(kKindNames);
   }
 
@@ -381,9 +396,34 @@ class Assembly {
                        "' has a bias without a merge: write bias=none or add merge=..."));
   }
 
+  void set_decode(const Word& word) {
+    if (word.name != kOnce && word.name != kStep)
+      reject(word.name_column,
+             concat("unknown way to decode ", quoted(word.name), "; known: ", kOnce, ", ", kStep));
+    if (!word.args.empty())
+      reject(word.args[0].column, concat("'", word.name, "' has no parameters"));
+    steps_ = word.name == kStep;
+    decode_column_ = word.column;
+  }
+
+  void check_steps(const Method& method) const {
+    const std::string reason = method.no_step_reason();
+    if (reason.empty()) return;
+    std::vector<std::string> presets;
+    for (const Registry::Preset& preset : registry_.presets())
+      if (registry_.parse(preset.name).can_step()) presets.push_back(preset.name);
+    std::vector<std::string> stages;
+    for (const Registry::Stage& stage : registry_.stages())
+      if (stage.steps) stages.push_back(concat(stage_kind_name(stage.kind), "=", stage.name));
+    reject(decode_column_, concat("decode=step: ", reason, "; presets that have it: ",
+                                  joined(presets), "; stages: ", joined(stages)));
+  }
+
   const Registry& registry_;
   const Registry::ReadNumbers& read_numbers_;
   std::array<Choice, kKinds> choices_;
+  bool steps_ = false;
+  std::size_t decode_column_ = 1;
 };
 
 }  // namespace
@@ -403,6 +443,33 @@ Observation Method::observation(std::size_t n_tokens) const {
   needed.hidden_cosine = layers != nullptr && layers->reads_hidden_cosine();
   PRECIS_CHECK(needed.n_queries <= n_tokens, needed.n_queries, " > ", n_tokens);
   return needed;
+}
+
+std::string Method::no_step_reason() const {
+  if (scorer == nullptr) return "a method that keeps everything evicts nothing";
+  if (scorer->step() == nullptr) return "the score stage has no rule for single steps";
+  if (selector->step_scope() == StepScope::kNone)
+    return "the select stage has no rule for single steps";
+  if (merger != nullptr && merger->step() == nullptr)
+    return "the merge stage has no rule for single steps";
+  // Both would have to be renewed whenever an entry goes.
+  if (compensator != nullptr) return "biases are of the prompt, write bias=none";
+  if (positioner != nullptr) return "entries keep their places, write positions=none";
+  return "";
+}
+
+StepRules Method::step_rules() const {
+  PRECIS_CHECK(can_step(), spec, ": ", no_step_reason());
+  StepRules rules;
+  rules.scorer_owner = scorer;
+  rules.scorer = scorer->step();
+  if (merger != nullptr) {
+    rules.merger_owner = merger;
+    rules.merger = merger->step();
+  }
+  rules.protection = selector->protection();
+  rules.same_for_all_heads = selector->step_scope() == StepScope::kLayer;
+  return rules;
 }
 
 void Registry::add_preset(Preset preset) {

@@ -22,6 +22,8 @@
 namespace precis {
 
 class OutputProjection;
+class StepMerger;
+class StepScorer;
 
 // What a method reads of a prompt's attention, beside keys and values.
 struct Observation {
@@ -156,6 +158,8 @@ class Scorer {
   }
   // Chunks in which score() wants the prompt repeated; 0: it does not.
   virtual std::size_t repeat_chunk() const { return 0; }
+  // What it does at every token after the prompt (step.h); nullptr: its paper condenses once.
+  virtual const StepScorer* step() const { return nullptr; }
 };
 
 // Tokens that the driver keeps in every head whatever the scores say.
@@ -197,6 +201,10 @@ struct HeadPlan {
   std::vector<std::uint32_t> targets;  // S_h of SelKV Eq. 3: kept tokens that may receive merges
 };
 
+// How entries are evicted one by one after the prompt: not at all, each KV head by its own scores,
+// or the same tokens in all heads of a layer.
+enum class StepScope { kNone, kHead, kLayer };
+
 // Selects for a whole layer at once, so that budgets may be shared between its heads.
 class Selector {
  public:
@@ -209,6 +217,7 @@ class Selector {
   // One plan per KV head. The sum of the kept counts must not exceed n_entries; ties are broken
   // towards the earlier token.
   virtual std::vector<HeadPlan> select(const LayerTable& table) const = 0;
+  virtual StepScope step_scope() const { return StepScope::kNone; }
 };
 
 // How a budget is shared out over the layers: before anything of them is seen, or by what is seen.
@@ -265,6 +274,8 @@ class Merger {
   virtual std::size_t queries_needed(std::size_t n_tokens) const = 0;
   // Positions of the blocks whose attention merge() reads; 0: it does not.
   virtual std::size_t attention_block() const { return 0; }
+  // As Scorer::step().
+  virtual const StepMerger* step() const { return nullptr; }
 };
 
 // What is known of the kept entries of one head, for their biases.

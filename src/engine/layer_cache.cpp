@@ -6,6 +6,7 @@
 
 #include "base/allocation_guard.h"
 #include "base/error.h"
+#include "kernels/kept_logits.h"
 #include "kernels/rows.h"
 
 namespace precis {
@@ -14,6 +15,7 @@ namespace {
 // A tile of queries shares the conversion of each block of K and V; 32 tokens with a group of 3 to
 // 7 give the kernel 96 to 224 rows, enough to be compute-bound.
 constexpr std::size_t kTileTokens = 32;
+static_assert(kTileTokens == StepCache::kChunk);
 // A call is cut into about this many tasks, so that every thread finds work and the last ones are
 // short: few tokens are cut along the entries too.
 constexpr std::size_t kTasks = 48;
@@ -54,6 +56,7 @@ double cosine(const float* a, const float* b, std::size_t n) {
 std::size_t LayerCache::used_bytes() const {
   std::size_t bytes = tail.used_bytes() + (frozen ? frozen->bytes() : 0);
   for (const PackedList& list : packed_tail) bytes += list.bytes();
+  if (stepped) bytes += stepped->bytes();
   return bytes;
 }
 
@@ -96,6 +99,7 @@ CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_to
   if (cache.frozen)
     for (std::size_t h = 0; h < config_.n_kv_heads; ++h)
       n_entries[kFrozen] = std::max(n_entries[kFrozen], cache.frozen->n_entries(h));
+  if (cache.stepped) n_entries[kFrozen] = cache.stepped->longest();
   const std::size_t n_pieces = divide_up(kTasks, plan.n_tiles * config_.n_kv_heads);
   for (std::size_t i = 0; i < kSections; ++i) {
     plan.slice[i] = slice_entries(n_entries[i], n_pieces);
@@ -109,7 +113,15 @@ void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer,
   const AllocationAllowed growth("tails grow by half, states with the number of slices");
   std::size_t n_states = 0;
   for (std::size_t il = first_layer; il < last_layer; ++il) {
-    layers_[il].tail.grow(n_tokens);
+    if (layers_[il].stepped) {
+      StepCache& stepped = *layers_[il].stepped;
+      stepped.begin(n_tokens);
+      step_logits_.resize(
+          std::max(step_logits_.size(), config_.n_heads * n_tokens * stepped.longest()));
+      step_sums_.resize(std::max(step_sums_.size(), config_.n_heads * n_tokens));
+    } else {
+      layers_[il].tail.grow(n_tokens);
+    }
     next_task_[il] = 0;
     n_states = std::max(n_states, plan_of(il, n_tokens).all_slices() * config_.n_heads * n_tokens);
   }
@@ -121,15 +133,20 @@ void CacheAttention::prepare(std::size_t first_layer, std::size_t last_layer,
 }
 
 void CacheAttention::store(const AttentionCall& call) noexcept {
-  TailRows& tail = layers_[call.layer].tail;
+  LayerCache& cache = layers_[call.layer];
+  TailRows& tail = cache.tail;
   const std::size_t d = config_.head_dim;
-  const std::size_t first_row = tail.size() - call.n_tokens;
+  const std::size_t first_row = cache.stepped ? 0 : tail.size() - call.n_tokens;
   // Rows are split, not heads: a model may have a single KV head.
   for (std::size_t t = call.thread; t < call.n_tokens; t += call.n_threads) {
     for (std::size_t h = 0; h < config_.n_kv_heads; ++h) {
       const std::size_t offset = (t * config_.n_kv_heads + h) * d;
-      convert_rows(call.k + offset, tail.key_row(h, first_row + t), d);
-      convert_rows(call.v + offset, tail.value_row(h, first_row + t), d);
+      convert_rows(call.k + offset,
+                   cache.stepped ? cache.stepped->key_row(h, t) : tail.key_row(h, first_row + t),
+                   d);
+      convert_rows(
+          call.v + offset,
+          cache.stepped ? cache.stepped->value_row(h, t) : tail.value_row(h, first_row + t), d);
     }
   }
 }
@@ -157,6 +174,12 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
   std::size_t section = kFrozen;
   std::size_t index = slice;
   while (index >= plan.n_slices[section]) index -= plan.n_slices[section++];
+  if (cache.stepped) {
+    const StateView s = state(slice, head, first_token, call.n_tokens);
+    const std::size_t first = index * plan.slice[kFrozen];
+    attend_stepped(call, queries, head, first, first + plan.slice[kFrozen], s, scratch);
+    return;
+  }
   const std::size_t n = section == kFrozen       ? cache.frozen->n_entries(head)
                         : section == kPackedTail ? cache.packed_size()
                                                  : cache.tail.size();
@@ -190,6 +213,45 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
   precis::attend(queries,
                  section == kFrozen ? cache.frozen->head(head) : cache.packed_tail[head].view(),
                  rule, visible, s, scratch);
+}
+
+float* CacheAttention::step_logits(const StepCache& cache, std::size_t head, std::size_t n_tokens,
+                                   std::size_t& stride) {
+  stride = cache.longest();
+  return step_logits_.data() + head * config_.group() * n_tokens * stride;
+}
+
+void CacheAttention::attend_stepped(const AttentionCall& call, const QueryView& queries,
+                                    std::size_t head, std::size_t begin, std::size_t end,
+                                    const StateView& state, Scratch& scratch) {
+  const StepCache& cache = *layers_[call.layer].stepped;
+  const std::size_t n_before = cache.size(head) - call.n_tokens;
+  Visible visible[kTileTokens];
+  for (std::size_t i = 0; i < queries.n_tokens; ++i) {
+    const std::size_t last = std::min(end, n_before + i + 1);
+    if (begin < last)
+      visible[i] = {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(last)};
+  }
+  reset_states(state, queries.n_rows(), config_.head_dim);
+  std::size_t stride = 0;
+  float* logits = step_logits(cache, head, call.n_tokens, stride);
+  attend_keeping_logits(queries, cache.head(head), {config_.attn_scale, config_.attn_softcap},
+                        visible, state, logits, stride, scratch);
+}
+
+// total: of all tokens of the call, which are one tile.
+void CacheAttention::observe_stepped(const AttentionCall& call, std::size_t head,
+                                     const StateView& total) {
+  StepCache& cache = *layers_[call.layer].stepped;
+  const std::size_t group = config_.group();
+  float* sums = step_sums_.data() + head * group * call.n_tokens;
+  finish_states(total, call.n_tokens, group, config_.head_dim, 0, nullptr, sums);
+  std::size_t stride = 0;
+  float* rows = step_logits(cache, head, call.n_tokens, stride);
+  const std::size_t n_before = cache.size(head) - call.n_tokens;
+  for (std::size_t r = 0; r < call.n_tokens * group; ++r)
+    logits_to_attention(rows + r * stride, n_before + r / group + 1, sums[r]);
+  cache.observe(head, rows, stride);
 }
 
 void CacheAttention::capture(const AttentionCall& call) {
@@ -248,6 +310,7 @@ void CacheAttention::finish_task(const AttentionCall& call, std::size_t task) no
   const StateView total = state(0, head, first_token, call.n_tokens);
   for (std::size_t s = 1; s < plan.all_slices(); ++s)
     merge_states(total, state(s, head, first_token, call.n_tokens), n * group, d);
+  if (layers_[call.layer].stepped) observe_stepped(call, head, total);
   if (observed_ != nullptr) {
     float* log_sum_exp = tile_sums_.data() + call.thread * kTileTokens * group;
     finish_states(total, n, group, d, 0, nullptr, log_sum_exp);

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/executor.h"
 #include "cache/kv_rows.h"
 #include "compress/stage.h"
+#include "engine/step_cache.h"
 #include "kernels/attention.h"
 #include "model/attention_op.h"
 #include "model/config.h"
@@ -17,11 +19,12 @@ namespace precis {
 
 // Condensed rows (shared, may be null), then everything that came later: the packed tail (only
 // where rows are quantised), then the tail in f16. A sliding layer has only a tail, trimmed to its
-// window.
+// window. With decode=step a condensed layer has all its rows in `stepped`, and nothing else.
 struct LayerCache {
   std::shared_ptr<const FrozenLayer> frozen;
   std::vector<PackedList> packed_tail;  // [n_kv_heads] or empty; whole groups
   TailRows tail;
+  std::optional<StepCache> stepped;
 
   std::size_t packed_size() const { return packed_tail.empty() ? 0 : packed_tail[0].size(); }
   std::size_t used_bytes() const;
@@ -44,6 +47,8 @@ class CacheAttention final : public AttentionOp {
   // prompt of n_prompt, and blocks of observed->block positions; nullptr stops. Prompt token = tail
   // row.
   void observe(ObservedQueries* observed, std::size_t n_prompt);
+  // For layers with `stepped`: a call takes at most StepCache::kChunk tokens, whose attention the
+  // step caches have then observed; the caller commits or drops them.
   // True if work was left out because the cancel flag was up; cleared by reading.
   bool take_cancelled() { return cancelled_.exchange(false); }
 
@@ -79,6 +84,13 @@ class CacheAttention final : public AttentionOp {
                   std::size_t n_tokens);
   void attend_slice(const AttentionCall& call, const Plan& plan, std::size_t head, std::size_t tile,
                     std::size_t slice, Scratch& scratch);
+  // The same of a layer with `stepped`, whose rows are one list.
+  void attend_stepped(const AttentionCall& call, const QueryView& queries, std::size_t head,
+                      std::size_t begin, std::size_t end, const StateView& state, Scratch& scratch);
+  void observe_stepped(const AttentionCall& call, std::size_t head, const StateView& total);
+  // Where the logits of a head's rows are kept, [tokens, group, stride].
+  float* step_logits(const StepCache& cache, std::size_t head, std::size_t n_tokens,
+                     std::size_t& stride);
   void capture(const AttentionCall& call);
   void capture_sums(const AttentionCall& call, std::size_t head, std::size_t first_token,
                     std::size_t n_tokens, const float* log_sum_exp);
@@ -94,7 +106,9 @@ class CacheAttention final : public AttentionOp {
   std::vector<float> tile_sums_;                     // [n_threads, tile tokens, group]
   std::vector<float> state_max_;                     // [n_slices, n_heads, n_tokens]
   std::vector<float> state_sum_;
-  std::vector<float> state_out_;  // [n_slices, n_heads, n_tokens, head_dim]
+  std::vector<float> state_out_;    // [n_slices, n_heads, n_tokens, head_dim]
+  std::vector<float> step_logits_;  // [n_heads, n_tokens, entries]
+  std::vector<float> step_sums_;    // [n_heads, n_tokens]
 };
 
 }  // namespace precis

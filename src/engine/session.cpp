@@ -41,14 +41,23 @@ void Session::Impl::check_room(std::size_t n_tokens) const {
                config().n_ctx_train, "; shorten it or use a model with a longer context"));
 }
 
-void Session::Impl::hold(std::vector<FrozenLayer> frozen, std::size_t next_position) {
+void Session::Impl::hold(std::vector<FrozenLayer> frozen, Condenser& condenser) {
+  const std::size_t next_position = condenser.next_place();
+  const std::vector<std::vector<StepCarry>> carries = condenser.take_carries();
+  const auto rules = carries.empty() ? std::shared_ptr<const StepRules>()
+                                     : std::make_shared<const StepRules>(condenser.step_rules());
   move_sliding(static_cast<std::int64_t>(next_position) - static_cast<std::int64_t>(n_positions));
   n_positions = next_position;
   const std::vector<std::size_t> indices = engine->compressible_indices();
   for (std::size_t i = 0; i < frozen.size(); ++i) {
     LayerCache& layer = layers[indices[i]];
-    layer.frozen = std::make_shared<const FrozenLayer>(std::move(frozen[i]));
     layer.tail = TailRows(shape(), static_cast<std::int32_t>(n_positions));
+    const auto rows = std::make_shared<const FrozenLayer>(std::move(frozen[i]));
+    if (rules == nullptr)
+      layer.frozen = rows;
+    else
+      layer.stepped.emplace(rules, *rows, carries[i], condenser.step_entries(), config().group(),
+                            static_cast<std::int32_t>(n_positions));
   }
 }
 
@@ -86,8 +95,13 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
   runner.set_cancel(control.cancel);
   attention.set_cancel(control.cancel);
   const std::size_t n_vocab = config().n_vocab;
-  const std::size_t chunk = even_chunk(tokens.size(), runner.chunk_tokens());
+  const std::size_t most =
+      steps() ? std::min(StepCache::kChunk, runner.chunk_tokens()) : runner.chunk_tokens();
+  const std::size_t chunk = even_chunk(tokens.size(), most);
   begin(tokens.size(), n_logits);
+  // What earlier chunks evicted cannot come back otherwise.
+  std::vector<std::optional<StepCache>> stepped;
+  if (steps() && tokens.size() > chunk) stepped = copy_stepped();
   std::size_t n_rows = 0;
   const AllocationForbidden guard("decoding one token", tokens.size() == 1 && n_logits == 1);
   try {
@@ -98,6 +112,7 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
       runner.run(tokens.subspan(t, m), static_cast<std::int32_t>(n_positions + t), attention,
                  wanted, next_logits.data() + n_rows * n_vocab);
       throw_if_left_out();
+      if (t + m < tokens.size()) commit_stepped();
       n_rows += wanted;
       if (control.progress) {
         const AllocationAllowed callback("the caller's code");
@@ -107,6 +122,7 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
     }
   } catch (...) {
     drop();
+    for (std::size_t il = 0; il < stepped.size(); ++il) layers[il].stepped.swap(stepped[il]);
     throw;
   }
   commit(tokens.size());
@@ -129,6 +145,7 @@ void Session::Impl::commit(std::size_t n_tokens) {
   n_read += n_tokens;
   is_dense_prompt = false;
   observed.clear();
+  commit_stepped();
   // Dropping rows moves the rest, so it waits until half of the tail is out of sight.
   for (std::size_t il = 0; il < layers.size(); ++il)
     if (layers[il].tail.size() >= 2 * config().window) {
@@ -145,7 +162,25 @@ void Session::Impl::drop() noexcept {
   // Nothing was trimmed yet, so the tails can go back.
   for (std::size_t il = 0; il < layers.size(); ++il)
     layers[il].tail.truncate(std::min(tail_sizes[il], layers[il].tail.size()));
+  for (LayerCache& layer : layers)
+    if (layer.stepped) layer.stepped->drop();
   attention.take_cancelled();
+}
+
+bool Session::Impl::steps() const {
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const LayerCache& layer) { return layer.stepped.has_value(); });
+}
+
+std::vector<std::optional<StepCache>> Session::Impl::copy_stepped() const {
+  std::vector<std::optional<StepCache>> copies;
+  for (const LayerCache& layer : layers) copies.push_back(layer.stepped);
+  return copies;
+}
+
+void Session::Impl::commit_stepped() {
+  for (LayerCache& layer : layers)
+    if (layer.stepped) layer.stepped->commit();
 }
 
 Session::Session(std::shared_ptr<const Engine> engine)
@@ -204,7 +239,7 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   }
   std::vector<FrozenLayer> frozen = condenser.finish(impl.engine->backend(), control.cancel);
   if (control.progress) control.progress({1, indices.size(), indices.size()});
-  impl.hold(std::move(frozen), condenser.next_place());
+  impl.hold(std::move(frozen), condenser);
   impl.observed.clear();
   impl.is_dense_prompt = false;
   impl.rows = request.rows;
@@ -248,7 +283,7 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                    frozen = condenser.finish(impl.engine->backend(), control.cancel);
                  compress_ms += milliseconds_since(layer_start);
                });
-  if (!frozen.empty()) impl.hold(std::move(frozen), condenser.next_place());
+  if (!frozen.empty()) impl.hold(std::move(frozen), condenser);
   impl.rows = request.rows;
   impl.compress_ms = compress_ms + condenser.report().repeat_ms;
   impl.prefill_ms = milliseconds_since(start) - impl.compress_ms;
@@ -352,10 +387,21 @@ std::size_t Session::kv_bytes_full() const {
 double Session::prefill_ms() const { return impl_->prefill_ms; }
 double Session::compress_ms() const { return impl_->compress_ms; }
 const std::shared_ptr<const Engine>& Session::engine() const { return impl_->engine; }
+std::shared_ptr<const FrozenLayer> Session::condensed_layer(std::size_t layer) const {
+  const LayerCache& cache = impl_->layers[layer];
+  if (!cache.stepped) return cache.frozen;
+  return std::make_shared<const FrozenLayer>(cache.stepped->freeze());
+}
+
 const FrozenLayer* Session::frozen_layer(std::size_t layer) const {
   return impl_->layers[layer].frozen.get();
 }
 const TailRows& Session::tail(std::size_t layer) const { return impl_->layers[layer].tail; }
+
+const StepCache* Session::step_cache(std::size_t layer) const {
+  const std::optional<StepCache>& stepped = impl_->layers[layer].stepped;
+  return stepped ? &*stepped : nullptr;
+}
 
 const ObservedQueries& Session::observed(std::size_t layer) const {
   PRECIS_CHECK(layer < impl_->observed.size(), layer, " of ", impl_->observed.size());

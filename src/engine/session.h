@@ -44,6 +44,7 @@ struct CondenseRequest {
 };
 
 class CacheAttention;
+class StepCache;
 
 class Session {
  public:
@@ -77,6 +78,11 @@ class Session {
   void restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen, std::size_t next_position,
                RowTypes rows = {});
 
+  // With decode=step the tokens go through the model by at most 32 at a time, and the condensed
+  // layers evict what is too many after each of these chunks, so that no more than a chunk is ever
+  // held beyond the budget; between calls nothing is. Such a cache depends on how tokens are cut
+  // into calls (engine/step_cache.h); a call of more than one chunk holds a second copy of it.
+  //
   // Appends tokens and returns the logits of the last n_logits of them, [n_logits, n_vocab]; the
   // view is valid until the next call. On an empty session this is an ordinary token-major prefill.
   std::span<const float> extend(std::span<const Token> tokens, std::size_t n_logits = 1,
@@ -102,10 +108,17 @@ class Session {
 
   const std::shared_ptr<const Engine>& engine() const;
 
-  // For tests: the condensed layer (model index), nullptr before compression or on sliding layers.
+  // The condensed entries of a layer (model index) as they are now, in order of position; a copy
+  // with decode=step. nullptr before compression and on sliding layers.
+  std::shared_ptr<const FrozenLayer> condensed_layer(std::size_t layer) const;
+
+  // For tests: the condensed layer (model index), nullptr before compression, on sliding layers
+  // and with decode=step.
   const FrozenLayer* frozen_layer(std::size_t layer) const;
   // For tests: dense rows and captured queries after prefill(), by model layer.
   const TailRows& tail(std::size_t layer) const;
+  // For tests: the layer's cache with decode=step, else nullptr.
+  const StepCache* step_cache(std::size_t layer) const;
   const ObservedQueries& observed(std::size_t layer) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -66,8 +67,8 @@ struct Session::Impl {
       tail.drop_front(tail.size() - config().window);
   }
 
-  // In place of the dense rows of all tokens so far; the next one stands at next_position.
-  void hold(std::vector<FrozenLayer> frozen, std::size_t next_position);
+  // In place of the dense rows of all tokens so far, what the condenser left of them.
+  void hold(std::vector<FrozenLayer> frozen, Condenser& condenser);
 
   // Rows of sliding layers stay as near to what comes next as they were.
   void move_sliding(std::int64_t delta);
@@ -76,6 +77,10 @@ struct Session::Impl {
   void begin(std::size_t n_tokens, std::size_t n_logits);
   void commit(std::size_t n_tokens);
   void drop() noexcept;
+  // decode=step: whether layers condense at every token; their caches; and the end of a chunk.
+  bool steps() const;
+  std::vector<std::optional<StepCache>> copy_stepped() const;
+  void commit_stepped();
 
   void throw_if_left_out();
 

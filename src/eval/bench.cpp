@@ -129,6 +129,11 @@ void Bench::check() const {
                        options_.synthetic ? "" : "; --synthetic measures deeper"));
   // A budget that cannot be kept is better told now than after the tests before it.
   for (const BenchMethod& method : options_.methods) {
+    if (options_.synthetic && method.method.steps)
+      throw Error(
+          ErrorCode::kUnsupported,
+          concat("'", method.method.spec, "' goes on from the attention of a prompt, which ",
+                 "a made-up cache lacks: measure decode=step without --synthetic"));
     for (const std::size_t depth : options_.depths) {
       if (depth > 0) condenser_for(*engine_, request(method), depth);
       for (const std::size_t n : prompts)

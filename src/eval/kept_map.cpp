@@ -63,7 +63,8 @@ KeptRow map_kept(const Session& session, const CompressionReport& report,
   bool any_bias = false;
   bool any_residual = false;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    const FrozenLayer& layer = *session.frozen_layer(layers[l]);
+    const std::shared_ptr<const FrozenLayer> held = session.condensed_layer(layers[l]);
+    const FrozenLayer& layer = *held;
     for (std::size_t h = 0; h < row.n_heads; ++h) {
       const std::vector<float>* ratios =
           report.mass_ratios[l].empty() ? nullptr : &report.mass_ratios[l][h];

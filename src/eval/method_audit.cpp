@@ -108,18 +108,18 @@ CachePair compare_pair(std::span<const AuditedCache> caches, std::size_t first,
   return pair;
 }
 
-std::vector<const FrozenLayer*> frozen_layers(const Session& session) {
-  std::vector<const FrozenLayer*> out;
+std::vector<std::shared_ptr<const FrozenLayer>> frozen_layers(const Session& session) {
+  std::vector<std::shared_ptr<const FrozenLayer>> out;
   for (const std::size_t layer : session.engine()->compressible_indices()) {
-    out.push_back(session.frozen_layer(layer));
+    out.push_back(session.condensed_layer(layer));
     PRECIS_CHECK(out.back() != nullptr, "layer ", layer);
   }
   return out;
 }
 
-std::size_t count_all(const std::vector<const FrozenLayer*>& layers) {
+std::size_t count_all(const std::vector<std::shared_ptr<const FrozenLayer>>& layers) {
   std::size_t n = 0;
-  for (const FrozenLayer* layer : layers)
+  for (const std::shared_ptr<const FrozenLayer>& layer : layers)
     for (std::size_t h = 0; h < layer->shape().n_kv_heads; ++h) n += layer->n_entries(h);
   return n;
 }

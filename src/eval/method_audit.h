@@ -17,8 +17,8 @@ namespace precis {
 // What one method left of the prompt.
 struct AuditedCache {
   std::string label;
-  std::string selection;                   // selection_stages() of its method
-  std::vector<const FrozenLayer*> layers;  // the compressible ones, all of one session
+  std::string selection;                                   // selection_stages() of its method
+  std::vector<std::shared_ptr<const FrozenLayer>> layers;  // the compressible ones of one session
 };
 
 // The canonical text of the stages that decide which tokens are kept: score, select and layers.

@@ -49,11 +49,13 @@ std::vector<std::vector<double>> OutputErrorProbe::measure(const Session& conden
   std::vector<std::vector<double>> out(layers.size(), std::vector<double>(n_heads));
   Executor& executor = engine.backend();
   std::vector<Scratch> scratch(executor.n_workers());
+  std::vector<std::shared_ptr<const FrozenLayer>> frozen;
+  for (const std::size_t layer : layers) frozen.push_back(condensed.condensed_layer(layer));
   executor.run(layers.size() * n_heads, [&](std::size_t task, std::size_t worker) {
     throw_if_cancelled(cancel);
     const std::size_t l = task / n_heads;
     const std::size_t h = task % n_heads;
-    out[l][h] = measure_head(*condensed.frozen_layer(layers[l]), layers[l], h, scratch[worker]);
+    out[l][h] = measure_head(*frozen[l], layers[l], h, scratch[worker]);
   });
   return out;
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "kernels/kept_logits.h"
 #include "kernels/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -102,14 +103,16 @@ HWY_INLINE Span score_rows(const Tile& tile, const Workspace& work, const Block<
   return computed;
 }
 
-template <class E>
+// keep(seen) is called while work.logits holds the logits.
+template <class E, class Keep>
 HWY_INLINE void attend_rows(const Tile& tile, const Workspace& work, const Block<E>& block,
                             const LogitRule& rule, std::size_t first_row, std::size_t n_rows,
-                            const StateView& state) {
+                            const StateView& state, const Keep& keep) {
   const Span seen = seen_by_rows(tile, block.start, first_row, n_rows);
   if (seen.empty()) return;
   float largest[kMaxRows];
   const Span computed = score_rows(tile, work, block, rule, first_row, n_rows, seen, largest);
+  keep(seen);
   fold_rows(n_rows, largest, computed, work.logits, state.max + first_row, state.sum + first_row,
             work.keep);
   if (block.values.data == nullptr) return;
@@ -183,7 +186,24 @@ struct AttendVisitor {
   const StateView& state;
   template <class E>
   void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
-    attend_rows(tile, work, block, rule, first_row, n_rows, state);
+    attend_rows(tile, work, block, rule, first_row, n_rows, state, [](Span) {});
+  }
+};
+
+struct KeepingVisitor {
+  const Tile& tile;
+  const Workspace& work;
+  const LogitRule& rule;
+  const StateView& state;
+  float* logits;  // of the tile's rows
+  std::size_t stride;
+  template <class E>
+  void operator()(const Block<E>& block, std::size_t first_row, std::size_t n_rows) const {
+    attend_rows(tile, work, block, rule, first_row, n_rows, state, [&](Span seen) {
+      for (std::size_t i = 0; i < n_rows; ++i)
+        std::copy(work.logits + i * kBlock + seen.first, work.logits + i * kBlock + seen.last,
+                  logits + (first_row + i) * stride + block.start + seen.first);
+    });
   }
 };
 
@@ -197,6 +217,31 @@ void attend(const QueryView& queries, const EntryView& entries, const LogitRule&
         visit_blocks(tile, entries, work, entries.values != nullptr,
                      AttendVisitor{tile, work, rule, part});
       });
+}
+
+void attend_keeping_logits(const QueryView& queries, const EntryView& entries,
+                           const LogitRule& rule, const Visible* visible, const StateView& state,
+                           float* logits, std::size_t stride, Scratch& scratch) {
+  if (queries.n_tokens == 0 || entries.n == 0) return;
+  for_each_tile(
+      queries, visible, scratch, [&](const Tile& tile, std::size_t first, const Workspace& work) {
+        const std::size_t row = first * queries.group;
+        const StateView part{state.max + row, state.sum + row, state.out + row * queries.head_dim};
+        visit_blocks(tile, entries, work, entries.values != nullptr,
+                     KeepingVisitor{tile, work, rule, part, logits + row * stride, stride});
+      });
+}
+
+void logits_to_attention(float* logits, std::size_t n, float log_sum_exp) {
+  const float reference = reference_of(log_sum_exp);
+  const std::size_t whole = n / kPanel * kPanel;
+  exponentiate(reference, {0, whole}, logits);
+  if (whole == n) return;
+  float rest[kPanel];
+  std::fill(rest, rest + kPanel, kMinusInfinity);
+  std::copy(logits + whole, logits + n, rest);
+  exponentiate(reference, {0, kPanel}, rest);
+  std::copy(rest, rest + (n - whole), logits + whole);
 }
 
 struct MassVisitor {
@@ -241,6 +286,8 @@ HWY_AFTER_NAMESPACE();
 namespace precis {
 
 HWY_EXPORT(attend);
+HWY_EXPORT(attend_keeping_logits);
+HWY_EXPORT(logits_to_attention);
 HWY_EXPORT(add_attention_mass);
 HWY_EXPORT(instruction_set_name);
 
@@ -254,6 +301,17 @@ void add_attention_mass(const QueryView& queries, const EntryView& entries, cons
                         Scratch& scratch) {
   HWY_DYNAMIC_DISPATCH(add_attention_mass)
   (queries, entries, rule, visible, log_sum_exp, mass, scratch);
+}
+
+void attend_keeping_logits(const QueryView& queries, const EntryView& entries,
+                           const LogitRule& rule, const Visible* visible, const StateView& state,
+                           float* logits, std::size_t stride, Scratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(attend_keeping_logits)
+  (queries, entries, rule, visible, state, logits, stride, scratch);
+}
+
+void logits_to_attention(float* logits, std::size_t n, float log_sum_exp) {
+  HWY_DYNAMIC_DISPATCH(logits_to_attention)(logits, n, log_sum_exp);
 }
 
 const char* instruction_set_name() { return HWY_DYNAMIC_DISPATCH(instruction_set_name)(); }

@@ -8,13 +8,14 @@
 //
 // As a single merge after the prefill this is known to diverge (perplexity 77.7 against 4.42 in a
 // replication): values add up, and a kept token may follow hundreds of evicted ones. It is here as
-// a baseline. At its own cadence, one token per step of decoding, it needs a seam that is missing.
+// a baseline. decode=step is its own cadence, one token at a time from the end of the prompt on;
+// what is evicted of the prompt is then dropped.
 //
 // Cost: as h2o (see h2o.cpp), once for score and merge together.
 //
 // Deviation: A of the prompt is summed over all its queries, so a token that precedes others mostly
-//   has more of it and merges for certain. At the paper's cadence it is summed since decoding
-//   began.
+//   has more of it and merges for certain; decode=step goes on from there. The paper sums from the
+//   first token that is decoded.
 // Deviation: one shot, all evicted tokens; the mean is over as many kept tokens as follow, if they
 //   are fewer than m, and so is the share. Without any the token is dropped.
 // Deviation: draws are a hash of the head's seed and the token.
@@ -23,6 +24,7 @@
 #include <algorithm>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "kernels/rows.h"
 #include "methods/attention_rows.h"
 #include "methods/hashed_uniform.h"
@@ -44,7 +46,7 @@ struct CamParams : AccumulationParams {
   }
 };
 
-class CamMerger final : public Merger {
+class CamMerger final : public Merger, public StepMerger {
  public:
   explicit CamMerger(const CamParams& params) : params_(params) {}
 
@@ -90,7 +92,63 @@ class CamMerger final : public Merger {
     return out;
   }
 
+  const StepMerger* step() const override { return this; }
+  bool merges_prompt() const override { return false; }
+
+  // A.
+  std::size_t n_fields() const override { return 1; }
+
+  void carry(HeadView& head, std::span<const std::uint32_t> kept,
+             const StepFields& fields) const override {
+    const std::span<const float> mass = head.window_mass(queries_needed(head.n_tokens));
+    for (std::size_t i = 0; i < kept.size(); ++i) fields.row(0)[i] = mass[kept[i]];
+  }
+
+  void observe(const StepHead& head) const override { add_attention(head, head.fields.row(0)); }
+
+  void merge(const StepHead& head, std::size_t slot) const override {
+    const std::int32_t from = head.positions[slot];
+    const std::int32_t to = last_of_next(head, from, static_cast<std::size_t>(params_.share));
+    const auto takes = [&](std::size_t i) {
+      return head.positions[i] > from && head.positions[i] <= to;
+    };
+    const float* mass = head.fields.row(0);
+    double sum = 0;
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < head.n; ++i)
+      if (takes(i)) {
+        sum += static_cast<double>(mass[i]);
+        ++n;
+      }
+    if (n == 0) return;
+    const auto draw =
+        static_cast<double>(hashed_uniform(head.seed, static_cast<std::uint64_t>(from)));
+    if (static_cast<double>(mass[slot]) <= draw * sum / static_cast<double>(n)) return;
+    for (std::size_t i = 0; i < head.n; ++i)
+      if (takes(i))
+        mix_rows(head.values + slot * head.head_dim, 1.0f / static_cast<float>(n), 1.0f,
+                 head.values + i * head.head_dim, head.head_dim);
+  }
+
  private:
+  // The position of the count-th entry behind `from`, or of the last one.
+  static std::int32_t last_of_next(const StepHead& head, std::int32_t from, std::size_t count) {
+    std::int32_t high = from;  // by halving: there is no order to walk along
+    for (std::size_t i = 0; i < head.n; ++i) high = std::max(high, head.positions[i]);
+    std::int32_t low = from;
+    while (low < high) {
+      const std::int32_t middle = low + (high - low) / 2;
+      std::size_t n = 0;
+      for (std::size_t i = 0; i < head.n; ++i)
+        n += head.positions[i] > from && head.positions[i] <= middle ? 1 : 0;
+      if (n >= count)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return high;
+  }
+
   CamParams params_;
 };
 

@@ -11,11 +11,17 @@
 // SmolLM2), and the products of queries and keys are made once more, which is about half of the
 // prefill's attention. window=w takes the last w queries only.
 //
+// decode=step is algorithm 1 of the paper: every token's query adds its attention over what is left
+// to the sums, with which the prompt begins them, and the entry with the smallest is evicted.
+//
 // Deviation: the prompt is condensed once, with every query seeing the whole cache. The paper
-//   evicts one token per step, and sums what queries saw of the tokens that were left.
+//   evicts one token per step there too, and sums what queries saw of the tokens that were left.
 // Deviation: the sum goes over the query heads of a KV head.
 // Deviation: 32 recent tokens are kept. The paper gives them half of the budget.
+#include <algorithm>
+
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 
 namespace precis {
@@ -34,7 +40,7 @@ struct H2oParams : AccumulationParams {
   }
 };
 
-class H2oScorer final : public Scorer {
+class H2oScorer final : public Scorer, public StepScorer {
  public:
   explicit H2oScorer(const H2oParams& params) : params_(params) {}
 
@@ -51,7 +57,37 @@ class H2oScorer final : public Scorer {
     }
   }
 
+  const StepScorer* step() const override { return this; }
+
+  // The sum; and the number of queries that it is of.
+  std::size_t n_fields() const override { return is_mean() ? 2 : 1; }
+
+  void carry(HeadView& head, std::span<const std::uint32_t> kept,
+             const StepFields& fields) const override {
+    const std::size_t window = queries_needed(head.n_tokens);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      fields.row(0)[i] = head.scores[kept[i]];
+      if (!is_mean()) continue;
+      const auto seen_by = static_cast<float>(std::min(window, head.n_tokens - kept[i]));
+      fields.row(0)[i] *= seen_by;
+      fields.row(1)[i] = seen_by;
+    }
+  }
+
+  void observe(const StepHead& head) const override {
+    add_attention(head, head.fields.row(0));
+    if (!is_mean()) return;
+    for (std::size_t i = 0; i < head.n; ++i) head.fields.row(1)[i] += 1.0f;
+  }
+
+  void importance(const StepHead& head, std::span<float> scores) const override {
+    for (std::size_t i = 0; i < scores.size(); ++i)
+      scores[i] = is_mean() ? head.fields.row(0)[i] / head.fields.row(1)[i] : head.fields.row(0)[i];
+  }
+
  private:
+  bool is_mean() const { return params_.mean == "visible"; }
+
   H2oParams params_;
 };
 

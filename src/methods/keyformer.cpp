@@ -10,8 +10,11 @@
 // Cost: that of h2o (see h2o.cpp), and a logarithm for each query and token. window=w takes the
 // last w queries only.
 //
-// Deviation: the prompt is condensed once, when tau is still tau_init = 1. The paper goes on
-//   evicting while it decodes, and raises tau by 0.01 a step, so that tokens become more equal.
+// decode=step goes on from the prompt's sums, evicts the lowest at every token and raises tau by
+// 0.01 a step, as the authors' code does, so that tokens become more equal. A token costs a
+// logarithm and a power for each query head and entry.
+//
+// Deviation: the prompt is condensed once, with every query seeing the whole cache, and tau.
 // Deviation: the score is summed over the query heads of a KV head.
 // Deviation: 32 recent tokens are kept. The authors' code gives them 30 % of the budget.
 // Deviation: zeta comes from a hash of the seed, the query and the token: the same on every run.
@@ -19,6 +22,7 @@
 #include <cmath>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 #include "methods/hashed_uniform.h"
 
@@ -38,7 +42,7 @@ struct KeyformerParams : AccumulationParams {
   }
 };
 
-class KeyformerScorer final : public Scorer {
+class KeyformerScorer final : public Scorer, public StepScorer {
  public:
   explicit KeyformerScorer(const KeyformerParams& params) : params_(params) {}
 
@@ -70,7 +74,49 @@ class KeyformerScorer final : public Scorer {
     for (std::size_t t = 0; t < scores.size(); ++t) scores[t] = static_cast<float>(sums[t]);
   }
 
+  const StepScorer* step() const override { return this; }
+
+  // The sum.
+  std::size_t n_fields() const override { return 1; }
+
+  void carry(HeadView& head, std::span<const std::uint32_t> kept,
+             const StepFields& fields) const override {
+    for (std::size_t i = 0; i < kept.size(); ++i) fields.row(0)[i] = head.scores[kept[i]];
+  }
+
+  // exp((x + zeta) / tau) is (e^x / -ln u)^(1 / tau) up to what the row has in common; the first
+  // pass is for its sum, the second adds.
+  void observe(const StepHead& head) const override {
+    const double tau = params_.tau + kTauGrowth * static_cast<double>(head.n_before + 1);
+    for (std::size_t g = 0; g < head.group; ++g) {
+      const float* row = head.attention + g * head.attention_stride;
+      const std::uint64_t number = (head.n_before * head.group + g) << kPositionBits;
+      const auto weight = [&](std::size_t i) {
+        const auto position = static_cast<std::uint64_t>(head.positions[i]);
+        const float u = hashed_uniform(head.seed ^ kStepSalt, number + position) + 0x1p-25f;
+        // u is below 1 but for rounding, which would make the weight infinite.
+        const float exponential = -std::log(std::min(u, kBelowOne));
+        return std::pow(row[i] / exponential, static_cast<float>(1 / tau));
+      };
+      double sum = 0;
+      for (std::size_t i = 0; i < head.n; ++i) sum += static_cast<double>(weight(i));
+      if (!(sum > 0)) continue;
+      for (std::size_t i = 0; i < head.n; ++i)
+        head.fields.row(0)[i] += static_cast<float>(static_cast<double>(weight(i)) / sum);
+    }
+  }
+
+  void importance(const StepHead& head, std::span<float> scores) const override {
+    std::copy_n(head.fields.row(0), scores.size(), scores.data());
+  }
+
  private:
+  static constexpr double kTauGrowth = 0.01;
+  // Other draws than the prompt's. Positions are below 2^24, where hashed_uniform() repeats.
+  static constexpr std::uint64_t kStepSalt = 0x6b657966;
+  static constexpr int kPositionBits = 24;
+  static constexpr float kBelowOne = 1.0f - 0x1p-24f;
+
   static double gumbel(std::uint64_t seed, std::uint64_t number) {
     // In the middle of its 2^-24, so never 0.
     const double u = static_cast<double>(hashed_uniform(seed, number)) + 0x1p-25;

@@ -1,9 +1,11 @@
 // StreamingLLM: Xiao, Tian, Chen, Han, Lewis, "Efficient Streaming Language Models with Attention
 // Sinks", arXiv 2309.17453, section 3.2: the cache is the first 4 tokens and the most recent ones.
 //
-// Deviation: positions are kept, and later tokens are never evicted. The paper renumbers the tokens
-//   of a rolling cache at every step; here the prompt is condensed once.
+// With decode=step the cache rolls on as in the paper.
+//
+// Deviation: positions are kept, where the paper renumbers the tokens of the cache at every step.
 #include "compress/method.h"
+#include "compress/step.h"
 
 namespace precis {
 
@@ -16,7 +18,7 @@ struct RecencyParams {
   void fields(V&&) {}
 };
 
-class RecencyScorer final : public Scorer {
+class RecencyScorer final : public Scorer, public StepScorer {
  public:
   explicit RecencyScorer(const RecencyParams&) {}
 
@@ -24,6 +26,15 @@ class RecencyScorer final : public Scorer {
   void score(HeadView&, std::span<float> scores) const override {
     for (std::size_t token = 0; token < scores.size(); ++token)
       scores[token] = static_cast<float>(token);
+  }
+
+  const StepScorer* step() const override { return this; }
+  std::size_t n_fields() const override { return 0; }
+  void carry(HeadView&, std::span<const std::uint32_t>, const StepFields&) const override {}
+  void observe(const StepHead&) const override {}
+  void importance(const StepHead& head, std::span<float> scores) const override {
+    for (std::size_t i = 0; i < scores.size(); ++i)
+      scores[i] = static_cast<float>(head.positions[i]);
   }
 };
 

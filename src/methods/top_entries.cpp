@@ -41,6 +41,8 @@ class HeadSelector final : public Selector {
     return plans;
   }
 
+  StepScope step_scope() const override { return StepScope::kHead; }
+
  private:
   Protection protection_;
 };

@@ -6,10 +6,15 @@
 //   select=mean   one set for all KV heads of the layer: the best by the mean score over them,
 //                 which is the mean over all query heads, as the groups have equal sizes
 //
-// Deviation: the prompt is condensed once. The paper evicts one token per step of decoding, and so
-//   also while it reads a long prompt.
+// decode=step is the paper: the token that the newest query attends to least is evicted. Nothing is
+// remembered of earlier queries.
+//
+// Deviation: the prompt is condensed once. The paper evicts one token per step there too.
 // Deviation: the last token is always kept, as in kvpress. The paper protects none.
+#include <algorithm>
+
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/kept_tokens.h"
 
 namespace precis {
@@ -23,7 +28,7 @@ struct TovaParams {
   void fields(V&&) {}
 };
 
-class TovaScorer final : public Scorer {
+class TovaScorer final : public Scorer, public StepScorer {
  public:
   explicit TovaScorer(const TovaParams&) {}
 
@@ -33,6 +38,27 @@ class TovaScorer final : public Scorer {
     const std::span<const float> mass = head.window_mass(1);
     for (std::size_t t = 0; t < scores.size(); ++t)
       scores[t] = mass[t] / static_cast<float>(head.group);
+  }
+
+  const StepScorer* step() const override { return this; }
+
+  // The last query's attention.
+  std::size_t n_fields() const override { return 1; }
+
+  void carry(HeadView& head, std::span<const std::uint32_t> kept,
+             const StepFields& fields) const override {
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      fields.row(0)[i] = head.scores[kept[i]] * static_cast<float>(head.group);
+  }
+
+  void observe(const StepHead& head) const override {
+    std::fill_n(head.fields.row(0), head.n, 0.0f);
+    add_attention(head, head.fields.row(0));
+  }
+
+  void importance(const StepHead& head, std::span<float> scores) const override {
+    for (std::size_t i = 0; i < scores.size(); ++i)
+      scores[i] = head.fields.row(0)[i] / static_cast<float>(head.group);
   }
 };
 
@@ -47,6 +73,8 @@ class MeanSelector final : public Selector {
     keep_highest(tokens, open_entries(table), summed_scores(table).data());
     return same_plan_for_all(table, tokens);
   }
+
+  StepScope step_scope() const override { return StepScope::kLayer; }
 
  private:
   Protection protection_;

@@ -40,6 +40,13 @@ std::vector<std::uint8_t> flag_changed(const Fold& fold) {
 
 }  // namespace
 
+void mix_rows(const Half* from, float weight, float own, Half* into, std::size_t width) {
+  for (std::size_t c = 0; c < width; ++c) {
+    const float mixed = weight * to_float(from[c]) + own * to_float(into[c]);
+    into[c] = to_half(std::clamp(mixed, -kLargestHalf, kLargestHalf));
+  }
+}
+
 void cap_arrivals(std::vector<Arrival>& arrivals, std::size_t n_kept, int cap,
                   std::span<const float> ranks) {
   if (cap == 0) return;

@@ -56,6 +56,10 @@ HeadMerge fold_values(const HeadView& head, const HeadPlan& plan, const Fold& fo
 // Adds the same of the keys.
 void fold_keys(const HeadView& head, const HeadPlan& plan, const Fold& fold, HeadMerge& into);
 
+// One merge of values in f16: into becomes weight * from + own * into, cut to what f16 holds. For
+// decode=step.
+void mix_rows(const Half* from, float weight, float own, Half* into, std::size_t width);
+
 // Calls visit(token, slot) for every evicted token in order, slot being that of the next kept token
 // or kept.size() if there is none.
 template <class Visit>

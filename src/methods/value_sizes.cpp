@@ -1,21 +1,27 @@
 #include "methods/value_sizes.h"
 
 #include <cmath>
+#include <iterator>
 
+#include "base/error.h"
 #include "kernels/rows.h"
 
 namespace precis {
 
 std::vector<float> value_l1_norms(const HeadView& head) {
   std::vector<float> norms(head.n_tokens);
-  std::vector<float> row(head.head_dim);
-  for (std::size_t t = 0; t < head.n_tokens; ++t) {
-    convert_rows(head.entries.values + t * head.head_dim, row.data(), head.head_dim);
-    float sum = 0.0f;
-    for (const float x : row) sum += std::abs(x);
-    norms[t] = sum;
-  }
+  for (std::size_t t = 0; t < head.n_tokens; ++t)
+    norms[t] = value_l1_norm(head.entries.values + t * head.head_dim, head.head_dim);
   return norms;
+}
+
+float value_l1_norm(const Half* value, std::size_t head_dim) {
+  float row[512];
+  PRECIS_CHECK(head_dim <= std::size(row), head_dim);
+  convert_rows(value, row, head_dim);
+  float sum = 0.0f;
+  for (std::size_t c = 0; c < head_dim; ++c) sum += std::abs(row[c]);
+  return sum;
 }
 
 std::vector<float> value_rows(const HeadView& head) {

@@ -11,6 +11,9 @@ namespace precis {
 // ||v_j||_1, [n_tokens].
 std::vector<float> value_l1_norms(const HeadView& head);
 
+// The same of one row; head_dim is at most 512.
+float value_l1_norm(const Half* value, std::size_t head_dim);
+
 // The values as f32, [n_tokens, head_dim], for scores that read them once per query.
 std::vector<float> value_rows(const HeadView& head);
 

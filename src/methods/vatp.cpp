@@ -6,14 +6,17 @@
 // Cost: as h2o (see h2o.cpp); window=w takes the last w queries only, window=400 is its form over
 // Scissorhands.
 //
-// Deviation: the prompt is condensed once; afterwards the authors' code adds attention without the
-//   norm at every step.
+// decode=step adds attention times the norm at every token, and evicts the lowest.
+//
+// Deviation: the prompt is condensed once, with every query seeing the whole cache.
+// Deviation: with a merge stage the norm stays that of the value as it came.
 // Deviation: attention is summed over the query heads of a KV head.
 // Deviation: 16 recent tokens are kept. The authors' H2O form gives them half of the budget, the
 //   Scissorhands form 10 tokens.
 #include <algorithm>
 
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 #include "methods/value_sizes.h"
 
@@ -23,7 +26,7 @@ void register_vatp(Registry& registry);
 
 namespace {
 
-class VatpScorer final : public Scorer {
+class VatpScorer final : public Scorer, public StepScorer {
  public:
   explicit VatpScorer(const AccumulationParams& params) : params_(params) {}
 
@@ -40,6 +43,36 @@ class VatpScorer final : public Scorer {
     const auto most = static_cast<float>(window * head.group);
     for (std::size_t t = 0; t < scores.size(); ++t)
       scores[t] = std::clamp(mass[t], 0.0f, most) * norms[t];
+  }
+
+  const StepScorer* step() const override { return this; }
+
+  // The sum, and the value's norm.
+  std::size_t n_fields() const override { return 2; }
+
+  void carry(HeadView& head, std::span<const std::uint32_t> kept,
+             const StepFields& fields) const override {
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      fields.row(0)[i] = head.scores[kept[i]];
+      fields.row(1)[i] =
+          value_l1_norm(head.entries.values + kept[i] * head.head_dim, head.head_dim);
+    }
+  }
+
+  void enter(const StepHead& head, std::size_t slot) const override {
+    head.fields.row(1)[slot] = value_l1_norm(head.values + slot * head.head_dim, head.head_dim);
+  }
+
+  void observe(const StepHead& head) const override {
+    for (std::size_t g = 0; g < head.group; ++g) {
+      const float* row = head.attention + g * head.attention_stride;
+      for (std::size_t i = 0; i < head.n; ++i)
+        head.fields.row(0)[i] += row[i] * head.fields.row(1)[i];
+    }
+  }
+
+  void importance(const StepHead& head, std::span<float> scores) const override {
+    std::copy_n(head.fields.row(0), scores.size(), scores.data());
   }
 
  private:

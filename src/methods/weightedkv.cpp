@@ -9,13 +9,20 @@
 //
 // Cost: as h2o (see h2o.cpp), once for score and merge together.
 //
-// Deviation: one shot. The paper evicts one token per step of decoding. Here a run of evicted
-//   tokens merges into the next kept one, each with its own attention, which is what the paper's
-//   rule does from left to right if a merged token takes over the attention; that is assumed.
+// decode=step is the paper's rule, one token at a time, from the prompt's attention on.
+//
+// Deviation: the prompt is condensed in one shot. There a run of evicted tokens merges into the
+//   next kept one, each with its own attention, which is what the paper's rule does from left to
+//   right if a merged token takes over the attention; that is assumed, with decode=step too. What
+//   is taken over counts in later merges and not in the score.
 // Deviation: evicted tokens after the last kept one are dropped.
+// Deviation: `cap` is for the prompt; decode=step merges every token.
 // Deviation: 32 recent tokens are kept. The paper keeps about half of the cache recent, 4 sinks.
 // Deviation: attention is summed over the query heads of a KV head.
+#include <algorithm>
+
 #include "compress/method.h"
+#include "compress/step.h"
 #include "methods/attention_rows.h"
 #include "methods/value_fold.h"
 
@@ -33,7 +40,7 @@ struct WeightedParams : AccumulationParams, CapParams {
   }
 };
 
-class WeightedMerger final : public Merger {
+class WeightedMerger final : public Merger, public StepMerger {
  public:
   explicit WeightedMerger(const WeightedParams& params) : params_(params) {}
 
@@ -42,6 +49,37 @@ class WeightedMerger final : public Merger {
   }
 
   HeadMerge merge(HeadView& head, const HeadPlan& plan) const override {
+    return fold_values(head, plan, fold_of(head, plan));
+  }
+
+  const StepMerger* step() const override { return this; }
+
+  // a, with what was taken over.
+  std::size_t n_fields() const override { return 1; }
+
+  void carry(HeadView& head, std::span<const std::uint32_t> kept,
+             const StepFields& fields) const override {
+    HeadPlan plan;
+    plan.kept.assign(kept.begin(), kept.end());
+    const Fold fold = fold_of(head, plan);
+    std::copy(fold.total.begin(), fold.total.end(), fields.row(0));
+  }
+
+  void observe(const StepHead& head) const override { add_attention(head, head.fields.row(0)); }
+
+  void merge(const StepHead& head, std::size_t slot) const override {
+    const std::size_t next = next_slot(head, head.positions[slot]);
+    if (next == head.n) return;
+    float* weights = head.fields.row(0);
+    const float total = weights[slot] + weights[next];
+    if (!(total > 0)) return;
+    mix_rows(head.values + slot * head.head_dim, weights[slot] / total, weights[next] / total,
+             head.values + next * head.head_dim, head.head_dim);
+    weights[next] = total;
+  }
+
+ private:
+  Fold fold_of(HeadView& head, const HeadPlan& plan) const {
     const std::span<const float> mass = head.window_mass(queries_needed(head.n_tokens));
     std::vector<Arrival> arrivals;
     visit_evicted(head.n_tokens, plan, [&](std::uint32_t token, std::size_t slot) {
@@ -51,10 +89,9 @@ class WeightedMerger final : public Merger {
     std::vector<float> own;
     for (const std::uint32_t token : plan.kept) own.push_back(mass[token]);
     cap_arrivals(arrivals, plan.kept.size(), params_.cap);
-    return fold_values(head, plan, make_fold(std::move(own), std::move(arrivals)));
+    return make_fold(std::move(own), std::move(arrivals));
   }
 
- private:
   WeightedParams params_;
 };
 

@@ -157,8 +157,8 @@ class GoodInput(unittest.TestCase):
         with open(self.text, "w", encoding="utf-8") as file:
             file.write(TEXT)
 
-    def run_json(self, *arguments, model=LLAMA, text=None):
-        result = precis("run", "-m", model, "-f", text or self.text, "-p", "Which animal?", "-n", "8",
+    def run_json(self, *arguments, model=LLAMA, text=None, n_answer="8"):
+        result = precis("run", "-m", model, "-f", text or self.text, "-p", "Which animal?", "-n", n_answer,
                         "--json", "-t", "1", *arguments)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         lines = result.stdout.decode().splitlines()
@@ -190,6 +190,17 @@ class GoodInput(unittest.TestCase):
             entries = sum(sum(layer) for layer in out["entries_per_layer_head"])
             per_entry = 4 * info["head_dim"] + 4 + (4 if "bias=ratio" in out["method"] else 0)
             self.assertEqual(out["kv_bytes"], entries * per_entry, method)
+
+    def test_decode_step_keeps_the_size(self):
+        out, _ = self.run_json("--keep", "60%", "--method", "h2o(recent=8) decode=step", "--ignore-eos", n_answer="40")
+        self.assertTrue(out["method"].endswith(" decode=step"), out["method"])
+        self.assertEqual(out["kv_bytes_end"], out["kv_bytes"])
+        once, _ = self.run_json("--keep", "60%", "--method", "h2o(recent=8)", "--ignore-eos", n_answer="40")
+        self.assertNotIn("decode", once["method"])
+        self.assertGreater(once["kv_bytes_end"], once["kv_bytes"])
+        refused = precis("run", "-m", LLAMA, "-p", TEXT, "--method", "snapkv decode=step")
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn(b"presets that have it: streaming, tova, h2o", refused.stderr)
 
     def test_keeping_everything_is_full(self):
         full, _ = self.run_json("--method", "full")

@@ -108,6 +108,22 @@ TEST_P(DecodeAllocations, ExtendByOneToken) {
   EXPECT_LE(n_with, most_with_allocations());
 }
 
+TEST_P(DecodeAllocations, StepsOfACacheThatKeepsItsSize) {
+  for (const char* spec : {"weightedkv(recent=8) decode=step", "tova decode=step",
+                           "scissorhands(recent=8) decode=step"}) {
+    Session first(engine_);
+    first.condense(random_tokens(100, engine_->config().n_vocab, 1), request(spec, "60%"));
+    const Token token = 5;
+    first.extend({&token, 1});
+    Session session = first.fork();
+    for (int i = 0; i < 3; ++i) session.extend({&token, 1});
+    std::size_t n_with = 0;
+    for (int i = 0; i < 40; ++i)
+      if (count([&] { session.extend({&token, 1}); }) > kGgmlPerGraph) ++n_with;
+    EXPECT_LE(n_with, most_with_allocations()) << spec;
+  }
+}
+
 TEST_P(DecodeAllocations, BatchedStepsOfChangingSize) {
   BatchDecoder decoder(engine_);
   std::vector<Session> sessions;

@@ -56,7 +56,7 @@ FrozenLayer make_layer(std::size_t layer, const std::vector<Positions>& kept,
   return FrozenLayer(kShape, std::move(heads));
 }
 
-// Layers of several caches that live as long as the test.
+// Several caches.
 class MethodAuditTest : public testing::Test {
  protected:
   // One cache of two layers, the second with a change or a bias per head.
@@ -64,12 +64,10 @@ class MethodAuditTest : public testing::Test {
            const Positions& second, const Change& change = {}, const std::vector<float>& bias = {},
            RowTypes types = {}) {
     AuditedCache cache{label, selection, {}};
-    layers_.push_back(std::make_unique<FrozenLayer>(
+    cache.layers.push_back(std::make_shared<const FrozenLayer>(
         make_layer(0, {first, second}, {}, bias.empty() ? bias : std::vector<float>{0, 0}, types)));
-    cache.layers.push_back(layers_.back().get());
-    layers_.push_back(
-        std::make_unique<FrozenLayer>(make_layer(1, {first, second}, change, bias, types)));
-    cache.layers.push_back(layers_.back().get());
+    cache.layers.push_back(
+        std::make_shared<const FrozenLayer>(make_layer(1, {first, second}, change, bias, types)));
     caches_.push_back(std::move(cache));
   }
   CachePair only_pair() const {
@@ -78,7 +76,6 @@ class MethodAuditTest : public testing::Test {
     return pairs.front();
   }
 
-  std::vector<std::unique_ptr<FrozenLayer>> layers_;
   std::vector<AuditedCache> caches_;
 };
 

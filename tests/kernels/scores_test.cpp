@@ -10,6 +10,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/attention_ref.h"
+#include "kernels/kept_logits.h"
 #include "kernels/problem.h"
 
 namespace precis::testing {
@@ -99,6 +100,64 @@ TEST_P(Scores, PeaksAgreeWithOracle) {
       ASSERT_NEAR(static_cast<double>(peaks[j]), expected,
                   4 * problem.logit_error() + 1e-6 * std::abs(expected))
           << j;
+    }
+  }
+}
+
+// Rows of attention from logits that attend_keeping_logits() kept, for every group, with biases and
+// ranges; the state is attend()'s own.
+TEST_P(Scores, KeptLogitsGiveTheRowsOfTheOracle) {
+  std::uint32_t seed = 40;
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(shape.describe());
+    const Problem problem(shape, ++seed);
+    const QueryView queries = problem.queries();
+    const std::size_t stride = shape.n + 5;
+    const std::size_t n_rows = queries.n_rows();
+    constexpr float kUntouched = 123.0f;
+    std::vector<float> rows(n_rows * stride, kUntouched);
+    States kept(n_rows, shape.head_dim);
+    States plain(n_rows, shape.head_dim);
+    Scratch scratch;
+    attend_keeping_logits(queries, problem.entries(), problem.rule, problem.visible.data(),
+                          kept.view(), rows.data(), stride, scratch);
+    attend(queries, problem.entries(), problem.rule, problem.visible.data(), plain.view(), scratch);
+    ASSERT_TRUE(same_bits(kept.max, plain.max) && same_bits(kept.sum, plain.sum) &&
+                same_bits(kept.out, plain.out));
+    const Result result = finish(plain, problem);
+    const std::size_t d = queries.head_dim;
+    const double relative = std::expm1(2 * problem.logit_error()) + 1e-6;
+    for (std::size_t r = 0; r < n_rows; ++r) {
+      const Visible seen = problem.visible[r / queries.group];
+      float* row = rows.data() + r * stride;
+      for (std::size_t j = shape.n; j < stride; ++j) ASSERT_EQ(row[j], kUntouched);
+      if (seen.first >= seen.last) continue;
+      // A plain double loop over what the row sees.
+      const float* q =
+          queries.data + r / queries.group * queries.token_stride + r % queries.group * d;
+      std::vector<double> logits(shape.n, -std::numeric_limits<double>::infinity());
+      double sum = 0;
+      double largest = -std::numeric_limits<double>::infinity();
+      for (std::size_t j = seen.first; j < seen.last; ++j) {
+        double z = 0;
+        for (std::size_t c = 0; c < d; ++c)
+          z += static_cast<double>(q[c]) *
+               static_cast<double>(to_float(problem.entries().keys[j * d + c]));
+        z *= static_cast<double>(problem.rule.scale);
+        const auto cap = static_cast<double>(problem.rule.softcap);
+        if (cap != 0) z = cap * std::tanh(z / cap);
+        if (problem.entries().bias != nullptr) z += static_cast<double>(problem.entries().bias[j]);
+        logits[j] = z;
+        largest = std::max(largest, z);
+      }
+      if (std::isinf(largest)) continue;
+      for (const double z : logits) sum += std::exp(z - largest);
+      logits_to_attention(row + seen.first, seen.last - seen.first, result.log_sum_exp[r]);
+      for (std::size_t j = seen.first; j < seen.last; ++j) {
+        const double expected = std::exp(logits[j] - largest) / sum;
+        ASSERT_NEAR(static_cast<double>(row[j]), expected, relative * expected + 1e-30)
+            << "row " << r << " entry " << j;
+      }
     }
   }
 }
