@@ -98,6 +98,16 @@ class Condenser {
   std::vector<std::vector<std::int32_t>> places_of(const std::vector<HeadPlan>& plans) const;
   std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
                                Executor& executor) const;
+  // Biases that a layer's entries would have if no other layer counted; empty without a bias.
+  std::vector<std::vector<float>> trial_biases(const std::vector<HeadPlan>& plans,
+                                               const std::vector<HeadMerge>& merges) const;
+  // Shares what the pure method spends on a layer between main and residual entries: plans and
+  // merges become those of the split that each head takes. Returns the residual entries, [heads];
+  // empty if the prompt is too short for the stage. heads have their scores.
+  std::vector<ResidualEntries> split_layer(const LayerTable& table, const RowTypes& rows,
+                                           std::vector<HeadView>& heads,
+                                           std::vector<HeadPlan>& plans,
+                                           std::vector<HeadMerge>& merges, Executor& executor);
   bool uses_bias() const {
     return method_.compensator != nullptr && method_.compensator->uses_bias();
   }

@@ -13,10 +13,9 @@ namespace precis {
 namespace {
 
 constexpr std::size_t kMaxSpecLength = 4096;
-constexpr const char* kKindNames[] = {"score", "select", "layers", "merge", "bias", "positions"};
+constexpr const char* kKindNames[] = {"score", "select",    "layers",  "merge",
+                                      "bias",  "positions", "residual"};
 constexpr std::size_t kKinds = std::size(kKindNames);
-// A kind without stages so far: accepted, so that a full list of kinds can be written down.
-constexpr const char* kResidual = "residual";
 constexpr const char* kNone = "none";
 
 struct Argument {
@@ -185,19 +184,13 @@ class Assembly {
   }
 
   void apply_stage(const Word& word) {
-    if (!is_kind(word.kind)) {
-      std::vector<std::string> kinds(std::begin(kKindNames), std::end(kKindNames));
-      kinds.push_back(kResidual);
-      reject(word.column,
-             concat("unknown kind of stage ", quoted(word.kind), "; kinds: ", joined(kinds)));
-    }
+    if (!is_kind(word.kind))
+      reject(word.column, concat("unknown kind of stage ", quoted(word.kind), "; kinds: ",
+                                 joined({std::begin(kKindNames), std::end(kKindNames)})));
     const bool optional = word.kind != "score" && word.kind != "select";
-    if (word.kind == kResidual && word.name != kNone)
-      reject(word.name_column,
-             concat("unknown residual stage ", quoted(word.name), "; known: none"));
     if (optional && word.name == kNone) {
       if (!word.args.empty()) reject(word.args[0].column, "'none' has no parameters");
-      if (word.kind != kResidual) slot(word.kind) = Choice();
+      slot(word.kind) = Choice();
       return;
     }
     check_repeated(word);
@@ -242,8 +235,7 @@ class Assembly {
   };
 
   static bool is_kind(std::string_view name) {
-    return name == kResidual ||
-           std::find(std::begin(kKindNames), std::end(kKindNames), name) != std::end(kKindNames);
+    return std::find(std::begin(kKindNames), std::end(kKindNames), name) != std::end(kKindNames);
   }
 
   Choice& slot(std::string_view kind) {
@@ -305,7 +297,8 @@ class Assembly {
 
   static void check_complete(const Method& method) {
     if (method.scorer == nullptr && method.selector == nullptr && method.merger == nullptr &&
-        method.compensator == nullptr && method.layers == nullptr && method.positioner == nullptr)
+        method.compensator == nullptr && method.layers == nullptr && method.positioner == nullptr &&
+        method.residual == nullptr)
       return;
     if (method.scorer == nullptr)
       reject(1, concat("'", method.spec, "' lacks score=...: a method that selects needs scores"));
@@ -314,6 +307,10 @@ class Assembly {
     if (method.compensator != nullptr && method.merger == nullptr)
       reject(1, concat("'", method.spec,
                        "' has a bias without a merge: write bias=none or add merge=..."));
+    if (method.residual != nullptr && method.positioner != nullptr)
+      reject(1,
+             concat("'", method.spec, "' has a residual and a positions stage: the mean of keys ",
+                    "has no place to be turned to; write residual=none or positions=none"));
   }
 
   const Registry& registry_;
@@ -334,6 +331,8 @@ Observation Method::observation(std::size_t n_tokens) const {
     needed.n_queries = std::max(needed.n_queries, merger->queries_needed(n_tokens));
     needed.block = merger->attention_block();
   }
+  if (residual != nullptr)
+    needed.n_queries = std::max(needed.n_queries, residual->queries_needed(n_tokens));
   PRECIS_CHECK(needed.n_queries <= n_tokens, needed.n_queries, " > ", n_tokens);
   return needed;
 }
