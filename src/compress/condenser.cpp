@@ -469,6 +469,7 @@ void Condenser::add_biases(std::size_t first, std::size_t n) {
 void Condenser::note_held() {
   std::size_t bytes = 0;
   for (const Layer& layer : drafts_) bytes += layer.draft.bytes() + layer.ranking.bytes();
+  for (const Waiting& layer : waiting_) bytes += layer.bytes();
   report_.most_held_bytes = std::max(report_.most_held_bytes, bytes);
 }
 
@@ -527,6 +528,7 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
                                 {method_.positioner.get(), layers_[layer].rope}, executor, cancel),
                      std::move(ranking)});
   if (!residuals.empty()) drafts_.back().draft.set_residuals(residuals, executor);
+  if (shared && method_.residual != nullptr) waiting_.push_back({dense, observed});
   if (shared) note_held();
   if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(drafts_.size() - 1, 1);
   if (!stays_open()) freeze_drafts(executor, cancel);
@@ -552,6 +554,8 @@ std::vector<FrozenLayer> Condenser::finish(Executor& executor, const CancelFlag*
   Stopwatch watch;
   if (shares_by_scores()) fit_bytes();
   report_.select_ms += watch.lap();
+  add_residuals(executor, cancel);
+  report_.residual_ms += watch.lap();
   if (!keeps_everything_ && uses_bias() && method_.compensator->needs_all_layers())
     add_biases(0, layers_.size());
   report_.merge_ms += watch.lap();

@@ -6,6 +6,10 @@
 // the layers so far the driver holds what they would keep if no other layer came, which is never
 // more than the whole budget, and gives up the lowest entries as layers come. Beside these entries
 // (as f16, whatever the row types) it holds a score for every token and head of the layers so far.
+// A residual section is made of what is not kept, which is known only when all shares are: with
+// one, such a method holds the dense rows and captured queries of all layers until finish(), and
+// layers in which some head takes residual entries are selected and merged anew with their final
+// share.
 //
 // Call order: condense_layer(0) condense_layer(1) ... condense_layer(n_layers - 1) finish().
 // One thread.
@@ -85,6 +89,13 @@ class Condenser {
     Ranking ranking;  // while entries may be given up
   };
 
+  // What the residual section of a layer is made of, while the layer's share of the budget is open.
+  struct Waiting {
+    TailRows dense;
+    ObservedQueries observed;
+    std::size_t bytes() const;
+  };
+
   void plan_budget(const Budget& budget, std::size_t fixed_bytes);
   void plan_layers(std::size_t least);
   std::vector<HeadView> make_heads(std::size_t layer, const TailRows& dense,
@@ -108,6 +119,8 @@ class Condenser {
                                            std::vector<HeadView>& heads,
                                            std::vector<HeadPlan>& plans,
                                            std::vector<HeadMerge>& merges, Executor& executor);
+  // Gives the layers that waited for their shares of the budget their residual sections.
+  void add_residuals(Executor& executor, const CancelFlag* cancel);
   bool uses_bias() const {
     return method_.compensator != nullptr && method_.compensator->uses_bias();
   }
@@ -154,6 +167,7 @@ class Condenser {
   std::size_t next_layer_ = 0;
   std::size_t next_place_ = 0;
   std::vector<Layer> drafts_;        // of the layers that stay open
+  std::vector<Waiting> waiting_;     // as drafts_, if they get residual sections; else empty
   std::vector<double> weights_;      // LayerBudgets::weigh() of the layers so far
   std::vector<FrozenLayer> frozen_;  // the finished ones before those
   CompressionReport report_;

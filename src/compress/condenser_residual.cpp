@@ -143,4 +143,35 @@ std::vector<ResidualEntries> Condenser::split_layer(const LayerTable& table, con
   return residuals;
 }
 
+std::size_t Condenser::Waiting::bytes() const {
+  return dense.allocated_bytes() + (observed.queries.size() + observed.log_sum_exp.size() +
+                                    observed.block_attention.size() + observed.log_peaks.size()) *
+                                       sizeof(float);
+}
+
+void Condenser::add_residuals(Executor& executor, const CancelFlag* cancel) {
+  for (std::size_t l = 0; l < waiting_.size(); ++l) {
+    throw_if_cancelled(cancel);
+    const Waiting layer = std::move(waiting_[l]);
+    Layer& own = drafts_[l];
+    const RowTypes rows = own.draft.rows();
+    std::vector<HeadView> heads = make_heads(l, layer.dense, layer.observed, cancel);
+    for (std::size_t h = 0; h < heads.size(); ++h)
+      heads[h].scores = own.ranking.scores.data() + h * n_tokens_;
+    const LayerTable table = table_of(l, own.ranking, own.draft.n_entries());
+    std::vector<HeadPlan> plans = select(table);
+    std::vector<HeadMerge> merges = merge(heads, plans, executor);
+    const std::vector<ResidualEntries> residuals =
+        split_layer(table, rows, heads, plans, merges, executor);
+    // Without residual entries the layer stays as the pure method left it, bit for bit.
+    if (std::all_of(residuals.begin(), residuals.end(),
+                    [](const ResidualEntries& entries) { return entries.size() == 0; }))
+      continue;
+    own.draft = LayerDraft(layer.dense, plans, merges, rows, false, {}, executor, cancel);
+    own.draft.set_residuals(residuals, executor);
+    if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(l, 1);
+  }
+  waiting_.clear();
+}
+
 }  // namespace precis

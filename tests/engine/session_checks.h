@@ -50,9 +50,9 @@ class TinySession : public testing::TestWithParam<const char*> {
 
 // A preset for each way through the engine: nothing condensed, no observation, the last queries,
 // all queries, blocks and biases, heads and layers of different sizes, layers that wait for later
-// ones, biases that do, the prompt repeated; each keeps the last tokens.
-// What every preset must keep to, its contract (tests/methods/contract_test.cpp) says without a
-// model.
+// ones, biases that do, the prompt repeated, residual entries behind a gate; each keeps the last
+// tokens. What every preset must keep to, its contract (tests/methods/contract_test.cpp) says
+// without a model.
 inline std::vector<std::string> engine_presets() {
   return {"full",
           "streaming",
@@ -63,7 +63,8 @@ inline std::vector<std::string> engine_presets() {
           "pyramidkv",
           "criticalkv",
           "selkv(mode=global) layers=global",
-          "kvzip(recent=16)"};
+          "kvzip(recent=16)",
+          "reskv(validate=off,parts=0.5,gate=linear)"};
 }
 
 inline std::vector<float> copy(std::span<const float> values) {
