@@ -41,7 +41,7 @@ std::vector<std::string> all_specs() {
   specs.push_back("selkv residual=reskv(validate=off,calibrate=mass)");
   specs.push_back("selkv(mode=global) residual=reskv(validate=off)");
   specs.push_back("adakv residual=reskv(validate=off,metric=query)");
-  specs.push_back("cam residual=reskv(validate=off)");
+  specs.push_back("cam residual=reskv");
   specs.push_back("tova residual=reskv");
   specs.push_back("adakv layers=global residual=reskv(validate=off)");
   specs.push_back("selkv(mode=global) layers=global");

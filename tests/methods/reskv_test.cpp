@@ -240,7 +240,7 @@ TEST(Reskv, TheQueryMetricIgnoresWhatNoQueryReads) {
   const LayerCase layer = hand_layer(keys, {}, std::vector<Row>(40, Row{3.0, 0.0}));
   HeadView view = view_head(layer, 0);
   std::vector<float> scores(40, 0.0f);
-  scores[0] = scores[1] = 1.0f;
+  scores[0] = scores[21] = 1.0f;
   view.scores = scores.data();
   std::vector<std::uint32_t> tokens(40);
   std::iota(tokens.begin(), tokens.end(), 0u);
