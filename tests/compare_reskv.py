@@ -306,7 +306,7 @@ def main():
          "h2o residual=reskv(span=64,steps=2,scale=0.75,delta=0.01)", "20%"),
         (6, dict(plain, n_tokens=200, softcap=3.0),
          "tova residual=reskv(calibrate=mass,queries=40,gate=choose,low=0.05,high=0.2)", "50%"),
-        (7, dict(plain, n_tokens=240), "snapkv residual=reskv(delta=0.9)", "60%"),
+        (7, dict(plain, n_tokens=240), "snapkv residual=reskv(delta=0.99)", "60%"),
     ]
     n_residual, n_none = 0, 0
     with tempfile.TemporaryDirectory() as folder:

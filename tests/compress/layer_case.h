@@ -207,8 +207,7 @@ inline std::string fingerprint(const FrozenLayer& layer) {
 // Positions kept by a head as they are, ascending.
 inline std::vector<std::int32_t> kept_positions(const FrozenLayer& layer, std::size_t head) {
   std::vector<std::int32_t> positions;
-  for (std::size_t i = 0; i < layer.n_main(head); ++i)
-    positions.push_back(layer.position(head, i));
+  for (std::size_t i = 0; i < layer.n_main(head); ++i) positions.push_back(layer.position(head, i));
   return positions;
 }
 
