@@ -155,6 +155,7 @@ class Head:
         n = layer.keys.shape[1]
         window = min(params["queries"], n // 4)
         own = list(range(n - window, n))
+        self.horizon = n - window if params["local"] == "exact" else n
         self.held = [t for i, t in enumerate(own) if i % 4 == 3]
         self.fit = [t for i, t in enumerate(own) if i % 4 != 3]
         self.keys, self.values = layer.keys[head], layer.values[head].astype(np.float64)
@@ -179,10 +180,12 @@ class Head:
                     for t in self.fit:
                         everything = self.layer.logits(self.head, g, [t], self.keys[:t + 1])[0]
                         total = np.exp(everything).sum()
-                        seen = [m for m in members if m <= t]
+                        seen = [m for m in members if m <= t and m < self.horizon]
                         true += np.exp(everything[seen]).sum() / total
                         own = self.layer.logits(self.head, g, [t], keys[j:j + 1])[0, 0]
                         mean += len(seen) * math.exp(own) / total
+                if true == 0:
+                    continue
                 bias[j] += min(max(math.log(true / mean), -MOST_CORRECTION), MOST_CORRECTION)
         return groups, keys, values, bias + math.log(self.p["scale"])
 
@@ -190,14 +193,15 @@ class Head:
     def judge(self, split, built):
         errors = {gate: 0.0 for gate in gates_of(self.p)}
         energy = pure = 0.0
-        kept = np.array(split["kept"])
-        main_bias = np.array(split["main_bias"]) if split["main_bias"] else np.zeros(len(kept))
+        kept = np.array([k for k in split["kept"] if k < self.horizon] +
+                        list(range(self.horizon, self.keys.shape[0])))
+        expect(not split["main_bias"], "bases with a bias are not known here")
         for g in range(self.layer.group):
             for t in self.held:
                 z = self.layer.logits(self.head, g, [t], self.keys[:t + 1])[0]
                 full = np.exp(z) @ self.values[:t + 1] / np.exp(z).sum()
                 seen = kept <= t
-                e = np.exp(z[kept[seen]] + main_bias[seen])
+                e = np.exp(z[kept[seen]])
                 main = e @ self.values[kept[seen]]
                 energy += (full ** 2).sum()
                 # Nothing seen gives 0.
@@ -205,7 +209,7 @@ class Head:
                 if built is None:
                     continue
                 groups, keys, values, bias = built
-                share = np.array([sum(m <= t for m in members) / len(members)
+                share = np.array([sum(m <= t and m < self.horizon for m in members) / len(members)
                                   for members in groups])
                 r = share * np.exp(self.layer.logits(self.head, g, [t], keys)[0] + bias)
                 for gate in errors:
@@ -297,7 +301,7 @@ def main():
     plain = dict(n_kv_heads=2, group=2, head_dim=16, scale=0.25, softcap=0.0, offset=0.0)
     cases = [
         (1, dict(plain, n_tokens=240), "snapkv residual=reskv(gate=off)", "30%"),
-        (2, dict(plain, n_tokens=240), "snapkv residual=reskv(validate=off,parts=0.5,gate=linear)",
+        (2, dict(plain, n_tokens=240), "snapkv residual=reskv(validate=off,parts=0.5,gate=linear,local=kept)",
          "40%"),
         (3, dict(plain, n_tokens=320), "snapkv residual=reskv(calibrate=mass,gate=choose)", "25%"),
         (4, dict(plain, n_tokens=280, group=3, n_kv_heads=3),
@@ -305,7 +309,7 @@ def main():
         (5, dict(plain, n_tokens=520, offset=20.0, scale=0.02),
          "h2o residual=reskv(span=64,steps=2,scale=0.75,delta=0.01)", "20%"),
         (6, dict(plain, n_tokens=200, softcap=3.0),
-         "tova residual=reskv(calibrate=mass,queries=40,gate=choose,low=0.05,high=0.2)", "50%"),
+         "tova residual=reskv(calibrate=mass,queries=40,gate=choose,low=0.05,high=0.2,local=kept)", "50%"),
         (7, dict(plain, n_tokens=240), "snapkv residual=reskv(delta=0.99)", "60%"),
     ]
     n_residual, n_none = 0, 0

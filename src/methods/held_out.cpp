@@ -37,35 +37,49 @@ std::vector<Half> to_halves(std::span<const float> rows) {
   return out;
 }
 
-// The main entries of a split as rows of f16.
-struct MainRows {
+// What queries see exactly, as rows of f16.
+struct ExactRows {
+  std::vector<std::uint32_t> tokens;
   std::vector<Half> keys;
   std::vector<Half> values;
+  std::vector<float> bias;
+
+  EntryView view() const { return {keys.data(), values.data(), bias.data(), tokens.size()}; }
 };
 
-MainRows gather_main(const HeadView& head, const HeadSplit& split) {
+// The main entries of a split before the horizon, and all tokens from there on.
+ExactRows gather_exact(const HeadView& head, const HeadSplit& split, std::size_t horizon) {
   const std::size_t d = head.head_dim;
-  MainRows out;
-  const auto take = [&](const Half* stored, const std::vector<std::uint8_t>* changed,
-                        const std::vector<float>* merged, std::vector<Half>& into) {
-    const std::vector<std::uint32_t>& kept = split.plan->kept;
-    into.resize(kept.size() * d);
-    std::vector<float> row(d);
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (changed == nullptr || changed->empty() || (*changed)[i] == 0) {
-        std::copy_n(stored + kept[i] * d, d, into.data() + i * d);
-        continue;
-      }
-      for (std::size_t c = 0; c < d; ++c)
-        row[c] = std::clamp((*merged)[i * d + c], -kLargestHalf, kLargestHalf);
-      convert_rows(row.data(), into.data() + i * d, d);
+  ExactRows out;
+  std::vector<float> row(d);
+  const auto add = [&](std::vector<Half>& into, const Half* stored, const float* merged) {
+    const std::size_t at = into.size();
+    into.resize(at + d);
+    if (merged == nullptr) {
+      std::copy_n(stored, d, into.data() + at);
+      return;
     }
+    for (std::size_t c = 0; c < d; ++c) row[c] = std::clamp(merged[c], -kLargestHalf, kLargestHalf);
+    convert_rows(row.data(), into.data() + at, d);
   };
+  const std::vector<std::uint32_t>& kept = split.plan->kept;
   const HeadMerge* merge = split.merge;
-  take(head.entries.keys, merge ? &merge->keys_changed : nullptr, merge ? &merge->keys : nullptr,
-       out.keys);
-  take(head.entries.values, merge ? &merge->changed : nullptr, merge ? &merge->values : nullptr,
-       out.values);
+  for (std::size_t i = 0; i < kept.size() && kept[i] < horizon; ++i) {
+    const bool new_key =
+        merge != nullptr && !merge->keys_changed.empty() && merge->keys_changed[i] != 0;
+    const bool new_value = merge != nullptr && merge->changed[i] != 0;
+    out.tokens.push_back(kept[i]);
+    add(out.keys, head.entries.keys + kept[i] * d, new_key ? merge->keys.data() + i * d : nullptr);
+    add(out.values, head.entries.values + kept[i] * d,
+        new_value ? merge->values.data() + i * d : nullptr);
+    out.bias.push_back(split.bias.empty() ? 0.0f : split.bias[i]);
+  }
+  for (std::size_t t = horizon; t < head.n_tokens; ++t) {
+    out.tokens.push_back(static_cast<std::uint32_t>(t));
+    add(out.keys, head.entries.keys + t * d, nullptr);
+    add(out.values, head.entries.values + t * d, nullptr);
+    out.bias.push_back(0.0f);
+  }
   return out;
 }
 
@@ -109,8 +123,10 @@ QueryTokens deal_queries(std::size_t n_tokens, std::size_t window) {
   return out;
 }
 
-QueryRows::QueryRows(const HeadView& head, std::span<const std::uint32_t> tokens)
+QueryRows::QueryRows(const HeadView& head, std::span<const std::uint32_t> tokens,
+                     std::size_t horizon)
     : tokens_(tokens.begin(), tokens.end()),
+      horizon_(horizon),
       group_(head.group),
       head_dim_(head.head_dim),
       rows_(n_rows() * head_dim_),
@@ -146,12 +162,13 @@ std::size_t QueryRows::visit_open(const HeadView& head, const ResidualDraft& dra
                                   const Visit& visit) const {
   const KeyClusters& clusters = draft.clusters;
   std::size_t first = 0;
-  while (first < clusters.size() && clusters.members(first).back() <= tokens_.front()) ++first;
+  const std::size_t all_see = std::min<std::size_t>(tokens_.front() + 1, horizon_);
+  while (first < clusters.size() && clusters.members(first).back() < all_see) ++first;
   for (std::size_t j = first; j < clusters.size(); ++j) {
     const std::span<const std::uint32_t> members = clusters.members(j);
     for (std::size_t t = 0; t < tokens_.size(); ++t) {
-      const auto n_seen =
-          std::upper_bound(members.begin(), members.end(), tokens_[t]) - members.begin();
+      const std::size_t end = std::min<std::size_t>(tokens_[t] + 1, horizon_);
+      const auto n_seen = std::lower_bound(members.begin(), members.end(), end) - members.begin();
       if (n_seen == 0) continue;
       const float share = static_cast<float>(n_seen) / static_cast<float>(members.size());
       for (std::size_t r = t * group_; r < (t + 1) * group_; ++r) {
@@ -198,8 +215,9 @@ void QueryRows::attend_residual(HeadView& head, const ResidualDraft& draft,
          all.data(), state, head.scratch());
 }
 
-HeldOutJudge::HeldOutJudge(HeadView& head, std::span<const std::uint32_t> tokens)
-    : rows_(head, tokens), outputs_(rows_.n_rows() * head.head_dim) {
+HeldOutJudge::HeldOutJudge(HeadView& head, std::span<const std::uint32_t> tokens,
+                           std::size_t horizon)
+    : rows_(head, tokens, horizon), horizon_(horizon), outputs_(rows_.n_rows() * head.head_dim) {
   std::vector<Visible> causal;
   for (const std::uint32_t token : tokens) causal.push_back({0, token + 1});
   States full(rows_.n_rows(), head.head_dim);
@@ -213,12 +231,10 @@ ResidualTrial HeldOutJudge::judge(HeadView& head, const HeadSplit& split,
                                   std::span<const SharpnessGate> gates) const {
   const std::size_t n_rows = rows_.n_rows();
   const std::size_t d = head.head_dim;
-  const MainRows rows = gather_main(head, split);
-  const EntryView main{rows.keys.data(), rows.values.data(),
-                       split.bias.empty() ? nullptr : split.bias.data(), split.plan->kept.size()};
-  const std::vector<Visible> visible = rows_.visible(split.plan->kept);
+  const ExactRows seen = gather_exact(head, split, horizon_);
+  const std::vector<Visible> visible = rows_.visible(seen.tokens);
   States exact(n_rows, d);
-  attend(rows_.view(), main, head.rule, visible.data(), exact.view(), head.scratch());
+  attend(rows_.view(), seen.view(), head.rule, visible.data(), exact.view(), head.scratch());
   const auto finish = [&](States& states) {
     std::vector<float> out(n_rows * d);
     finish_states(states.view(), rows_.tokens().size(), head.group, d, head.group * d, out.data(),

@@ -4,6 +4,11 @@
 // All is causal: a query at token t sees main entries up to t, and of a residual entry as much as
 // it holds of tokens up to t. An entry with c members, v of them at t or before, has its bias
 // lowered by log(c / v) for that query, and is hidden if v is 0.
+//
+// Queries that come after the prompt find all tokens since then exact, in the tail. To be like
+// them, queries of the window see all its tokens up to their own exactly, kept or not, and nothing
+// of what residual entries hold of it. `horizon` is the first of these tokens; n_tokens: there are
+// none, and only kept tokens are seen.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +39,7 @@ struct ResidualDraft {
 // Rows of captured queries, [tokens, group, head_dim], with what a residual section gives them.
 class QueryRows {
  public:
-  QueryRows(const HeadView& head, std::span<const std::uint32_t> tokens);
+  QueryRows(const HeadView& head, std::span<const std::uint32_t> tokens, std::size_t horizon);
 
   std::size_t n_rows() const { return tokens_.size() * group_; }
   const float* data() const { return rows_.data(); }
@@ -61,6 +66,7 @@ class QueryRows {
                          const Visit& visit) const;
 
   std::vector<std::uint32_t> tokens_;
+  std::size_t horizon_;
   std::size_t group_;
   std::size_t head_dim_;
   std::vector<float> rows_;
@@ -70,7 +76,7 @@ class QueryRows {
 // Judges splits of one head against its full cache.
 class HeldOutJudge {
  public:
-  HeldOutJudge(HeadView& head, std::span<const std::uint32_t> tokens);
+  HeldOutJudge(HeadView& head, std::span<const std::uint32_t> tokens, std::size_t horizon);
 
   // Everything of a trial but the entries' rows: errors, masses, and of `gates` the one with the
   // least error, the first of equals. draft: nullptr without a residual section.
@@ -79,6 +85,7 @@ class HeldOutJudge {
 
  private:
   QueryRows rows_;
+  std::size_t horizon_;
   std::vector<float> outputs_;  // of the full cache, [tokens, group, head_dim]
 };
 

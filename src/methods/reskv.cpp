@@ -30,6 +30,9 @@
 //   of a cluster whose logits differ (Jensen). At most exp(10) times the count.
 // Deviation: scale, a factor of the mass of all residual entries; 1 is the paper's.
 // Deviation: metric=query, which is not the paper's: distances of keys as the fit queries see them.
+// Deviation: local=exact, not known to be the paper's: the queries of the window see its tokens
+//   exactly, as queries to come will see what comes before them. Otherwise a residual section is
+//   praised for restoring neighbours that are never missing in decode.
 // Deviation: the validation window is a quarter of the prompt at most, and without 32 queries there
 //   is no residual section.
 // Deviation: the validation judges rows in f16, before they are quantised.
@@ -64,6 +67,7 @@ struct ResidualParams {
   std::string validate = "head";
   double delta = 0.05;
   int queries = 128;
+  std::string local = "exact";
   std::string gate = "choose";
   double low = 0.2;
   double high = 0.8;
@@ -82,6 +86,8 @@ struct ResidualParams {
       "who takes residual entries by held-out error: heads, whole layers, or all the first part");
     v("delta", delta, 0, 0.99, "part of the held-out error that residual entries must save");
     v("queries", queries, 32, 4096, "last queries to fit and to validate with, 3 to 1");
+    v("local", local, {"exact", "kept"},
+      "what these queries see of each other's tokens: all, as in a tail, or the kept ones");
     v("gate", gate, {"off", "linear", "choose"},
       "residual mass where attention is sharp: as it is, lowered, or what validates best");
     v("low", low, 0.001, 1, "largest probability up to which the gate is open");
@@ -122,11 +128,16 @@ class ReskvResidual final : public Residual {
 
   std::vector<ResidualTrial> try_splits(HeadView& head,
                                         std::span<const HeadSplit> splits) const override {
-    const QueryTokens dealt = deal_queries(head.n_tokens, queries_needed(head.n_tokens));
-    const QueryRows fit(head, dealt.fit);
-    const HeldOutJudge judge(head, dealt.held);
+    const std::size_t window = queries_needed(head.n_tokens);
+    const QueryTokens dealt = deal_queries(head.n_tokens, window);
+    const std::size_t horizon = params_.local == "exact" ? head.n_tokens - window : head.n_tokens;
+    const QueryRows fit(head, dealt.fit, horizon);
+    const HeldOutJudge judge(head, dealt.held, horizon);
     std::vector<float> mass;
-    if (params_.calibrate == "mass") mass = fit.mass(head);
+    if (params_.calibrate == "mass") {
+      mass = fit.mass(head);
+      std::fill(mass.begin() + static_cast<std::ptrdiff_t>(horizon), mass.end(), 0.0f);
+    }
     std::vector<float> factor;
     if (params_.metric == "query") factor = query_metric(head, fit.data(), fit.n_rows());
     std::vector<ResidualTrial> trials;

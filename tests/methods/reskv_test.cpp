@@ -121,12 +121,14 @@ TEST(Reskv, MassOfASingleQueryIsTheMembers) {
   EXPECT_NEAR(scaled[1].restored_mass, 0.5 * trials[1].restored_mass, 1e-4);
 }
 
-// Errors and masses of the held-out queries as loops over what each of them sees.
-TEST(Reskv, TrialsMatchPlainLoops) {
+// Errors and masses of the held-out queries as loops over what each of them sees: kept tokens, and
+// from the horizon on all.
+void compare_trials(std::size_t horizon) {
   const std::size_t n = 240;  // 60 queries of the window, some evicted tokens among them
   const LayerCase layer = make_layer({{1, 16}, 2, {0.6f, 0.0f}}, n, Pattern::kRandom, 3);
   const HeadPlan plan = sparse_plan(n, 8);
-  const std::string args = "(gate=linear,low=0.05,high=0.3,least=0.2)";
+  const std::string args = "(gate=linear,low=0.05,high=0.3,least=0.2,local=" +
+                           std::string(horizon < n ? "exact" : "kept") + ")";
   const auto trials = tried(layer, 0, plan, 20, args);
   const ResidualEntries& entries = trials[1].entries;
   const std::vector<std::uint32_t> evicted = evicted_of(plan, n);
@@ -145,8 +147,8 @@ TEST(Reskv, TrialsMatchPlainLoops) {
       Row out(16, 0.0), base(16, 0.0);
       double z_full = 0;
       for (const double z : full.logits) z_full += std::exp(z);
-      for (const std::uint32_t i : plan.kept) {
-        if (i > t) continue;
+      for (std::uint32_t i = 0; i <= t; ++i) {
+        if (i < horizon && !std::binary_search(plan.kept.begin(), plan.kept.end(), i)) continue;
         const double e = std::exp(full.logits[i]);
         kept += e;
         largest = std::max(largest, e);
@@ -157,8 +159,8 @@ TEST(Reskv, TrialsMatchPlainLoops) {
       const double factor = 1 - 0.8 * s;
       for (std::size_t j = 0; j < entries.size(); ++j) {
         const auto members = clusters.members(j);
-        const auto n_seen =
-            std::count_if(members.begin(), members.end(), [&](std::uint32_t m) { return m <= t; });
+        const auto n_seen = std::count_if(members.begin(), members.end(),
+                                          [&](std::uint32_t m) { return m <= t && m < horizon; });
         if (n_seen == 0) continue;
         const double e = std::exp(logits_over(layer, 0, g, t, {row_of(entries.keys, j, 16)})[0]) *
                          static_cast<double>(n_seen) * factor;
@@ -181,6 +183,11 @@ TEST(Reskv, TrialsMatchPlainLoops) {
   EXPECT_NEAR(trials[1].energy, energy, 1e-4 * energy);
   EXPECT_NEAR(trials[1].evicted_mass, evicted_mass, 1e-4 * evicted_mass);
   EXPECT_NEAR(trials[1].restored_mass, restored, 2e-3 * restored);
+}
+
+TEST(Reskv, TrialsMatchPlainLoops) {
+  compare_trials(240);
+  compare_trials(180);
 }
 
 TEST(Reskv, ClustersHoldEveryTokenOnceAndStayInTheirRuns) {
@@ -245,7 +252,7 @@ TEST(Reskv, TheQueryMetricIgnoresWhatNoQueryReads) {
   std::vector<std::uint32_t> tokens(40);
   std::iota(tokens.begin(), tokens.end(), 0u);
   const std::vector<std::uint32_t> queries = {30, 31, 32};
-  const QueryRows rows(view, queries);
+  const QueryRows rows(view, queries, 40);
   const std::vector<float> factor = query_metric(view, rows.data(), rows.n_rows());
   EXPECT_NEAR(factor[0], 3.0f, 1e-5f);
   const KeyClusters seen = cluster_keys(view, tokens, 2, {1024, 10, factor.data()});
