@@ -252,6 +252,10 @@ void register_reskv(Registry& registry) {
       "what is not kept as means of alike keys, where held-out queries gain by it");
   registry.add_preset({"reskv", "score=snapkv select=head(recent=32,sinks=0) residual=reskv", paper,
                        "ResKV over SnapKV: a part of the budget summarises what is not kept"});
+  registry.add_preset({"reskv-mass",
+                       "score=snapkv select=head(recent=32,sinks=0) "
+                       "residual=reskv(calibrate=mass,metric=query)",
+                       paper, "ResKV with what its queries measure: masses and distances"});
 }
 
 }  // namespace precis
