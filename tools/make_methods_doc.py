@@ -23,7 +23,8 @@ from method_runs import DEFAULT_BINARY, ROOT, Precis, estimate, fail, listed, ma
 
 MISSING = "not measured yet"
 KIND_NAMES = {"score": "importance of a token", "select": "which tokens a layer keeps",
-              "layers": "budgets of layers", "merge": "what becomes of evicted values", "bias": "logit biases"}
+              "layers": "budgets of layers", "merge": "what becomes of evicted values", "bias": "logit biases",
+              "positions": "where kept entries stand", "residual": "summaries of what is not kept"}
 
 
 class Measured:

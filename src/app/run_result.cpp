@@ -67,6 +67,84 @@ nlohmann::ordered_json to_json(const WeightsReport& report) {
           {"forms", std::move(forms)}};
 }
 
+// Means over the heads of all layers.
+struct ResidualSums {
+  std::size_t n_heads = 0;
+  std::size_t n_taking = 0;  // heads with residual entries
+  std::size_t n_entries = 0;
+  double error_before = 0;
+  double error_after = 0;
+  // Of the heads that take some.
+  double evicted_mass = 0;
+  double restored_mass = 0;
+  double gate_factor = 0;
+};
+
+ResidualSums sum_residuals(const CompressionReport& report) {
+  ResidualSums out;
+  for (const std::vector<ResidualReport>& layer : report.residuals)
+    for (const ResidualReport& head : layer) {
+      ++out.n_heads;
+      out.error_before += head.error_before;
+      out.error_after += head.error_after;
+      if (head.n_entries == 0) continue;
+      ++out.n_taking;
+      out.n_entries += head.n_entries;
+      out.evicted_mass += head.evicted_mass;
+      out.restored_mass += head.restored_mass;
+      out.gate_factor += head.gate_factor;
+    }
+  const auto n_heads = static_cast<double>(std::max<std::size_t>(out.n_heads, 1));
+  const auto n_taking = static_cast<double>(std::max<std::size_t>(out.n_taking, 1));
+  for (double* sum : {&out.error_before, &out.error_after}) *sum /= n_heads;
+  for (double* sum : {&out.evicted_mass, &out.restored_mass, &out.gate_factor}) *sum /= n_taking;
+  return out;
+}
+
+// null: the method has no residual stage.
+nlohmann::ordered_json residual_json(const CompressionReport& report) {
+  if (report.residual_skipped) return {{"skipped", *report.residual_skipped}};
+  if (report.residuals.empty()) return nullptr;
+  const ResidualSums sums = sum_residuals(report);
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const std::vector<ResidualReport>& layer : report.residuals) {
+    layers.push_back(nlohmann::ordered_json::array());
+    for (const ResidualReport& head : layer)
+      layers.back().push_back({{"entries", head.n_entries},
+                               {"error_before", head.error_before},
+                               {"error_after", head.error_after},
+                               {"evicted_mass", head.evicted_mass},
+                               {"restored_mass", head.restored_mass},
+                               {"gate_factor", head.gate_factor},
+                               {"gate", {head.gate.low, head.gate.high, head.gate.least}}});
+  }
+  return {{"n_heads", sums.n_heads},         {"n_heads_taking", sums.n_taking},
+          {"n_entries", sums.n_entries},     {"error_before", sums.error_before},
+          {"error_after", sums.error_after}, {"per_layer_head", std::move(layers)}};
+}
+
+void append_residual(const CompressionReport& report, std::string& out) {
+  if (report.residual_skipped)
+    append_line(out, "residual    none: %s", report.residual_skipped->c_str());
+  if (report.residuals.empty()) return;
+  const ResidualSums sums = sum_residuals(report);
+  append_line(out,
+              "residual    %zu entries in %zu of %zu heads; held-out error %.4f -> %.4f, %.0f ms",
+              sums.n_entries, sums.n_taking, sums.n_heads, sums.error_before, sums.error_after,
+              report.residual_ms);
+  if (sums.n_taking == 0) return;
+  append_line(
+      out, "            there %.1f %% of attention is evicted, the entries get %.1f %%; gate %.2f",
+      100 * sums.evicted_mass, 100 * sums.restored_mass, sums.gate_factor);
+  std::string layers;
+  for (const std::vector<ResidualReport>& layer : report.residuals) {
+    std::size_t n = 0;
+    for (const ResidualReport& head : layer) n += head.n_entries;
+    layers += " " + std::to_string(n);
+  }
+  append_line(out, "            by layer:%.400s", layers.c_str());
+}
+
 }  // namespace
 
 std::string to_json(const RunResult& r) {
@@ -92,11 +170,13 @@ std::string to_json(const RunResult& r) {
   out["n_routed"] = r.report.n_routed;
   out["n_dropped"] = r.report.n_dropped;
   out["n_floored"] = r.report.n_floored;
+  out["residual"] = residual_json(r.report);
   out["prefill_ms"] = r.prefill_ms;
   out["compress_ms"] = r.compress_ms;
   out["compress_stages_ms"] = {{"score", r.report.score_ms},
                                {"select", r.report.select_ms},
                                {"merge", r.report.merge_ms},
+                               {"residual", r.report.residual_ms},
                                {"freeze", r.report.freeze_ms}};
   out["question_ms"] = r.question_ms;
   out["decode_tokens_per_s"] = r.decode_tokens_per_s;
@@ -138,6 +218,7 @@ std::string to_text(const RunResult& r) {
     append_line(out, "row types   keys %s, values %s; %zu of %zu layers needed finer keys",
                 row_type_name(r.rows.keys), row_type_name(r.rows.values), n_finer_layers(r),
                 r.report.key_types.size());
+  append_residual(r.report, out);
   append_line(out,
               "prefill     %.0f ms (%.0f tokens/s), compression %.0f ms (%.1f %% of the prefill)",
               r.prefill_ms, 1000.0 * static_cast<double>(r.n_condensed) / r.prefill_ms,

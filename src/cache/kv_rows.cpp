@@ -65,7 +65,11 @@ FrozenLayer::FrozenLayer(const KvShape& shape, std::vector<Head> heads, std::int
     PRECIS_CHECK(head.bias.empty() || head.bias.size() == n, head.bias.size(), " vs ", n);
     PRECIS_CHECK(head.positions.empty() || head.positions.size() == n, head.positions.size(),
                  " vs ", n);
-    PRECIS_CHECK(head.n_residual <= n, head.n_residual, " > ", n);
+    const std::size_t n_residual = head.residual_rows.size();
+    PRECIS_CHECK(head.residual_bias.size() == n_residual, head.residual_bias.size(), " vs ",
+                 n_residual);
+    PRECIS_CHECK(n_residual == 0 || head.residual_rows.head_dim() == shape.head_dim,
+                 head.residual_rows.head_dim(), " vs ", shape.head_dim);
     any_bias = any_bias ||
                std::any_of(head.bias.begin(), head.bias.end(), [](float b) { return b != 0.0f; });
     any_positions = any_positions || !head.positions.empty();
@@ -94,11 +98,18 @@ PackedView FrozenLayer::head(std::size_t head) const {
   return view;
 }
 
+PackedView FrozenLayer::residual(std::size_t head) const {
+  PackedView view = heads_[head].residual_rows.view();
+  view.bias = heads_[head].residual_bias.data();
+  return view;
+}
+
 std::size_t FrozenLayer::bytes() const {
   std::size_t bytes = 0;
   for (const Head& head : heads_)
     bytes += head.rows.bytes() + head.bias.size() * sizeof(float) +
-             head.positions.size() * sizeof(std::int32_t);
+             head.positions.size() * sizeof(std::int32_t) + head.residual_rows.bytes() +
+             head.residual_bias.size() * sizeof(float);
   return bytes;
 }
 

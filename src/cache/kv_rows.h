@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "cache/packed_list.h"
 #include "kernels/attention.h"
+#include "kernels/sharpness_gate.h"
 
 namespace precis {
 
@@ -81,8 +82,11 @@ class TailRows {
 // The condensed cache of one layer: for each KV head a list of packed entries (key, value, bias,
 // position). Immutable once built, shared between sessions.
 //
-// A head's list has two sections: main entries first, then residual entries (summaries appended by
-// a residual method). Entries of a section are in order of position.
+// A head has two sections: main entries, in order of position, and residual entries, each a summary
+// of tokens that are not kept: mean key, mean value, a bias that gives it their mass. Both are rows
+// of one softmax. The residual section is a list of its own, because its partial state is gated
+// when it is merged with the rest, and so that quantised main rows share their scales with nothing.
+// Residual entries stand at no position.
 class FrozenLayer {
  public:
   // One head's entries on the way in.
@@ -90,7 +94,9 @@ class FrozenLayer {
     PackedList rows;
     std::vector<float> bias;              // [rows.size()] or empty: all 0
     std::vector<std::int32_t> positions;  // [rows.size()] or empty: first_position + i
-    std::size_t n_residual = 0;           // the last n_residual entries form the residual section
+    PackedList residual_rows;
+    std::vector<float> residual_bias;  // [residual_rows.size()]
+    SharpnessGate gate;                // of the residual section
   };
 
   FrozenLayer(const KvShape& shape, std::vector<Head> heads, std::int32_t first_position = 0);
@@ -99,25 +105,32 @@ class FrozenLayer {
   static FrozenLayer from_tail(const TailRows& rows, const RowTypes& types = {});
 
   const KvShape& shape() const { return shape_; }
-  std::size_t n_entries(std::size_t head) const { return heads_[head].rows.size(); }
-  std::size_t n_residual(std::size_t head) const { return heads_[head].n_residual; }
-  RowTypes types(std::size_t head) const { return heads_[head].rows.types(); }
   // Main and residual entries together.
+  std::size_t n_entries(std::size_t head) const { return n_main(head) + n_residual(head); }
+  std::size_t n_main(std::size_t head) const { return heads_[head].rows.size(); }
+  std::size_t n_residual(std::size_t head) const { return heads_[head].residual_rows.size(); }
+  RowTypes types(std::size_t head) const { return heads_[head].rows.types(); }
+  // Main entries.
   PackedView head(std::size_t head) const;
+  PackedView residual(std::size_t head) const;
+  const SharpnessGate& gate(std::size_t head) const { return heads_[head].gate; }
   // The stored entries as numbers.
   const PackedList& rows(std::size_t head) const { return heads_[head].rows; }
+  const PackedList& residual_rows(std::size_t head) const { return heads_[head].residual_rows; }
+  // Of a main entry.
   std::int32_t position(std::size_t head, std::size_t entry) const {
     const std::vector<std::int32_t>& positions = heads_[head].positions;
     return positions.empty() ? first_position_ + static_cast<std::int32_t>(entry)
                              : positions[entry];
   }
-  // Bytes of keys, values, biases and positions, from the live buffers.
+  // Bytes of keys, values, biases and positions, from the live buffers of both sections.
   std::size_t bytes() const;
 
  private:
   KvShape shape_;
   std::int32_t first_position_ = 0;
-  std::vector<Head> heads_;  // [n_kv_heads]; all biases or none, all positions or none
+  // [n_kv_heads]; of main entries all biases or none, all positions or none.
+  std::vector<Head> heads_;
 };
 
 }  // namespace precis

@@ -1,13 +1,13 @@
 #include "compress/condenser.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
 #include "compress/layer_shares.h"
 #include "compress/row_choice.h"
+#include "compress/stopwatch.h"
 
 namespace precis {
 namespace {
@@ -15,20 +15,6 @@ namespace {
 // Value of next_layer_ between the start of a layer and its success: a condenser that threw is
 // spent.
 constexpr std::size_t kSpent = static_cast<std::size_t>(-1);
-
-class Stopwatch {
- public:
-  // Milliseconds since construction or since the last lap.
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
-    start_ = now;
-    return ms;
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // SplitMix64: one step is enough to make neighbouring layers and heads unrelated.
 std::uint64_t mix(std::uint64_t seed, std::uint64_t salt) {
@@ -382,6 +368,7 @@ void Condenser::add_biases(std::size_t first, std::size_t n) {
 void Condenser::note_held() {
   std::size_t bytes = 0;
   for (const Layer& layer : drafts_) bytes += layer.draft.bytes() + layer.ranking.bytes();
+  for (const Waiting& layer : waiting_) bytes += layer.bytes();
   report_.most_held_bytes = std::max(report_.most_held_bytes, bytes);
 }
 
@@ -411,7 +398,7 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   throw_if_cancelled(cancel);
   const bool shared = shares_by_scores();
   const std::size_t n_entries = shared ? make_room(layer, ranking) : entries_of_layer(layer, rows);
-  const std::vector<HeadPlan> plans = select(table_of(layer, ranking, n_entries));
+  std::vector<HeadPlan> plans = select(table_of(layer, ranking, n_entries));
   report_.select_ms += watch.lap();
   const std::vector<std::vector<std::int32_t>> places = places_of(plans);
   // What was observed at the tokens' own places is of no use then.
@@ -419,7 +406,13 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   for (std::size_t h = 0; h < places.size(); ++h) heads[h].places = places[h].data();
   for (std::size_t h = 0; h < heads.size(); ++h)
     heads[h].scores = ranking.scores.data() + h * n_tokens_;
-  const std::vector<HeadMerge> merges = merge(heads, plans, executor);
+  std::vector<HeadMerge> merges = merge(heads, plans, executor);
+  report_.merge_ms += watch.lap();
+  std::vector<ResidualEntries> residuals;
+  if (method_.residual != nullptr && !shared)
+    residuals =
+        split_layer(table_of(layer, ranking, n_entries), rows, heads, plans, merges, executor);
+  report_.residual_ms += watch.lap();
   for (const HeadMerge& merged : merges) {
     report_.n_routed += merged.n_routed;
     report_.n_dropped += merged.n_dropped;
@@ -431,6 +424,8 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   drafts_.push_back({LayerDraft(dense, plans, merges, rows, shared,
                                 {method_.positioner.get(), layers_[layer].rope}, executor, cancel),
                      std::move(ranking)});
+  if (!residuals.empty()) drafts_.back().draft.set_residuals(residuals, executor);
+  if (shared && method_.residual != nullptr) waiting_.push_back({dense, observed});
   if (shared) note_held();
   if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(drafts_.size() - 1, 1);
   if (!stays_open()) freeze_drafts(executor, cancel);
@@ -486,6 +481,8 @@ std::vector<FrozenLayer> Condenser::finish(Executor& executor, const CancelFlag*
   Stopwatch watch;
   if (shares_by_scores()) fit_bytes();
   report_.select_ms += watch.lap();
+  add_residuals(executor, cancel);
+  report_.residual_ms += watch.lap();
   if (!keeps_everything_ && uses_bias() && method_.compensator->needs_all_layers())
     add_biases(0, layers_.size());
   report_.merge_ms += watch.lap();

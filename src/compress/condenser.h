@@ -6,6 +6,10 @@
 // the layers so far the driver holds what they would keep if no other layer came, which is never
 // more than the whole budget, and gives up the lowest entries as layers come. Beside these entries
 // (as f16, whatever the row types) it holds a score for every token and head of the layers so far.
+// A residual section is made of what is not kept, which is known only when all shares are: with
+// one, such a method holds the dense rows and captured queries of all layers until finish(), and
+// layers in which some head takes residual entries are selected and merged anew with their final
+// share.
 //
 // Call order: condense_layer(0) condense_layer(1) ... condense_layer(n_layers - 1) finish().
 // One thread.
@@ -98,6 +102,13 @@ class Condenser {
     Ranking ranking;  // while entries may be given up
   };
 
+  // What the residual section of a layer is made of, while the layer's share of the budget is open.
+  struct Waiting {
+    TailRows dense;
+    ObservedQueries observed;
+    std::size_t bytes() const;
+  };
+
   void plan_budget(const Budget& budget, std::size_t fixed_bytes);
   void plan_layers(std::size_t least);
   // Bytes of n entries in every head.
@@ -118,6 +129,18 @@ class Condenser {
   std::vector<std::vector<std::int32_t>> places_of(const std::vector<HeadPlan>& plans) const;
   std::vector<HeadMerge> merge(std::vector<HeadView>& heads, const std::vector<HeadPlan>& plans,
                                Executor& executor) const;
+  // Biases that a layer's entries would have if no other layer counted; empty without a bias.
+  std::vector<std::vector<float>> trial_biases(const std::vector<HeadPlan>& plans,
+                                               const std::vector<HeadMerge>& merges) const;
+  // Shares what the pure method spends on a layer between main and residual entries: plans and
+  // merges become those of the split that each head takes. Returns the residual entries, [heads];
+  // empty if the prompt is too short for the stage. heads have their scores.
+  std::vector<ResidualEntries> split_layer(const LayerTable& table, const RowTypes& rows,
+                                           std::vector<HeadView>& heads,
+                                           std::vector<HeadPlan>& plans,
+                                           std::vector<HeadMerge>& merges, Executor& executor);
+  // Gives the layers that waited for their shares of the budget their residual sections.
+  void add_residuals(Executor& executor, const CancelFlag* cancel);
   bool uses_bias() const {
     return method_.compensator != nullptr && method_.compensator->uses_bias();
   }
@@ -169,6 +192,7 @@ class Condenser {
   std::size_t next_layer_ = 0;
   std::size_t next_place_ = 0;
   std::vector<Layer> drafts_;        // of the layers that stay open
+  std::vector<Waiting> waiting_;     // as drafts_, if they get residual sections; else empty
   std::vector<double> weights_;      // LayerBudgets::weigh() of the layers so far
   std::vector<FrozenLayer> frozen_;  // the finished ones before those
   StepRules step_rules_;             // decode=step

@@ -159,7 +159,8 @@ std::size_t LayerDraft::bytes() const {
              own.mass_ratio.size() * sizeof(own.mass_ratio[0]) +
              own.n_merged.size() * sizeof(own.n_merged[0]) +
              heads_[h].positions.size() * sizeof(heads_[h].positions[0]) +
-             heads_[h].bias.size() * sizeof(heads_[h].bias[0]);
+             heads_[h].bias.size() * sizeof(heads_[h].bias[0]) + heads_[h].residual_rows.bytes() +
+             heads_[h].residual_bias.size() * sizeof(heads_[h].residual_bias[0]);
     if (is_open_) bytes += (open_[h].keys.size() + open_[h].values.size()) * sizeof(Half);
   }
   return bytes;
@@ -204,6 +205,21 @@ void LayerDraft::drop_to(std::span<const HeadPlan> plans) {
 void LayerDraft::set_biases(std::vector<std::vector<float>> biases) {
   PRECIS_CHECK(biases.size() == heads_.size(), biases.size(), " vs ", heads_.size());
   for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].bias = std::move(biases[h]);
+}
+
+void LayerDraft::set_residuals(std::span<const ResidualEntries> residuals, Executor& executor) {
+  PRECIS_CHECK(residuals.size() == heads_.size(), residuals.size(), " vs ", heads_.size());
+  PRECIS_CHECK(!is_open_, "entries that summarise what is not kept, while that may still change");
+  executor.run(heads_.size(), [&](std::size_t h, std::size_t) {
+    const ResidualEntries& from = residuals[h];
+    if (from.size() == 0) return;
+    FrozenLayer::Head& head = heads_[h];
+    head.residual_rows = PackedList(rows_, shape_.head_dim);
+    head.residual_rows.reserve(from.size());
+    head.residual_rows.append(from.keys.data(), from.values.data(), from.size());
+    head.residual_bias = from.bias;
+    head.gate = from.gate;
+  });
 }
 
 FrozenLayer LayerDraft::freeze(Executor& executor) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cache/kv_rows.h"
+#include "compress/residual.h"
 #include "compress/stage.h"
 
 namespace precis {
@@ -39,6 +40,8 @@ class LayerDraft {
   void drop_to(std::span<const HeadPlan> plans);
 
   void set_biases(std::vector<std::vector<float>> biases);
+  // [n_kv_heads], packed as the main rows are. Not for open lists.
+  void set_residuals(std::span<const ResidualEntries> residuals, Executor& executor);
   // The finished layer; the draft is spent. Keys are turned to their new places once, in f32, from
   // the row as it was stored or merged.
   FrozenLayer freeze(Executor& executor);

@@ -10,9 +10,11 @@
 // ARGS of a preset set any parameter of its stages by name (in every stage that has it), or a stage
 // itself (select=shared). Later STAGE words replace the preset's stage of that kind, with its own
 // parameters. layers, merge, bias, positions and residual may be "none". A method without stages
-// keeps everything ("full"). decode is not a stage but a choice: decode=once condenses the prompt,
-// which is the default and not printed; decode=step then keeps the cache at its size while text is
-// generated, if the stages have a rule for that (step.h). Examples:
+// keeps everything ("full"). A residual stage goes with every other one but positions: the mean of
+// keys that stood apart has no place to be turned to. decode is not a stage but a choice:
+// decode=once condenses the prompt, which is the default and not printed; decode=step then keeps
+// the cache at its size while text is generated, if the stages have a rule for that (step.h) and
+// none is a residual. Examples:
 //
 //   selkv select=head
 //   selkv(alpha=1,mode=head)
@@ -29,13 +31,14 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "compress/residual.h"
 #include "compress/stage.h"
 
 namespace precis {
 
 struct StepRules;
 
-enum class StageKind { kScore, kSelect, kLayers, kMerge, kBias, kPositions };
+enum class StageKind { kScore, kSelect, kLayers, kMerge, kBias, kPositions, kResidual };
 
 const char* stage_kind_name(StageKind kind);  // "score", "select", "layers", "merge", ...
 
@@ -49,6 +52,7 @@ struct Method {
   std::shared_ptr<const Merger> merger;            // may be nullptr
   std::shared_ptr<const Compensator> compensator;  // may be nullptr; needs a merger
   std::shared_ptr<const Positioner> positioner;    // nullptr: entries stay where they stood
+  std::shared_ptr<const Residual> residual;        // nullptr: what is evicted is gone
   bool steps = false;                              // decode=step
 
   bool is_full() const { return scorer == nullptr; }
@@ -72,7 +76,7 @@ class Registry {
     std::vector<FieldInfo> fields;  // with default values
     bool steps = false;             // has a rule for decode=step
     // Builds from (name, value) pairs; throws Error(kInvalidArgument) for a bad one. The result is
-    // one of the six shared stage pointers, stored in the matching member of `into`.
+    // one of the seven shared stage pointers, stored in the matching member of `into`.
     std::function<void(const std::vector<std::pair<std::string, std::string>>& args, Method& into,
                        std::vector<FieldInfo>& canonical)>
         build;
@@ -132,6 +136,9 @@ inline std::shared_ptr<const Compensator>& stage_slot(Method& m, const Compensat
 }
 inline std::shared_ptr<const Positioner>& stage_slot(Method& m, const Positioner*) {
   return m.positioner;
+}
+inline std::shared_ptr<const Residual>& stage_slot(Method& m, const Residual*) {
+  return m.residual;
 }
 
 template <class S>

@@ -16,27 +16,6 @@ namespace {
 constexpr std::size_t kTokens = 128;
 constexpr std::size_t kRows = 256;
 
-// R of Cholesky's R^T R = gram. W_O may have fewer rows than the head has channels, or dead
-// channels: where what the rows above leave of a channel is rounding alone, the row is 0.
-void factorise(std::vector<double>& gram, std::size_t width, float* factor) {
-  constexpr double kRounding = 1e-6;  // of sums in f32
-  std::vector<double> whole(width);
-  for (std::size_t i = 0; i < width; ++i) whole[i] = gram[i * width + i];
-  std::fill_n(factor, width * width, 0.0f);
-  for (std::size_t i = 0; i < width; ++i) {
-    const double pivot = gram[i * width + i];
-    if (pivot <= kRounding * whole[i]) continue;
-    const double root = std::sqrt(pivot);
-    double* row = gram.data() + i * width;
-    for (std::size_t c = i; c < width; ++c) {
-      row[c] /= root;
-      factor[i * width + c] = static_cast<float>(row[c]);
-    }
-    for (std::size_t r = i + 1; r < width; ++r)
-      for (std::size_t c = r; c < width; ++c) gram[r * width + c] -= row[r] * row[c];
-  }
-}
-
 }  // namespace
 
 void ExpandedProjection::norms(HeadView& head, std::span<float> norms) const {
@@ -82,7 +61,7 @@ void ExpandedProjection::factors(HeadView& head, std::span<float> factors) const
     throw_if_cancelled(head.cancel);
     std::vector<double> gram(d * d, 0.0);
     add_gram(weights.data() + g * d, n_outputs(), width, d, gram.data(), head.scratch());
-    factorise(gram, d, factors.data() + g * d * d);
+    factorise_gram(gram, d, factors.data() + g * d * d);
   }
 }
 

@@ -14,10 +14,9 @@ namespace precis {
 namespace {
 
 constexpr std::size_t kMaxSpecLength = 4096;
-constexpr const char* kKindNames[] = {"score", "select", "layers", "merge", "bias", "positions"};
+constexpr const char* kKindNames[] = {"score", "select",    "layers",  "merge",
+                                      "bias",  "positions", "residual"};
 constexpr std::size_t kKinds = std::size(kKindNames);
-// A kind without stages so far: accepted, so that a full list of kinds can be written down.
-constexpr const char* kResidual = "residual";
 constexpr const char* kNone = "none";
 // Not a stage: what happens after the prompt.
 constexpr const char* kDecode = "decode";
@@ -213,7 +212,6 @@ class Assembly {
   void apply_stage(const Word& word) {
     if (!is_kind(word.kind)) {
       std::vector<std::string> kinds(std::begin(kKindNames), std::end(kKindNames));
-      kinds.push_back(kResidual);
       kinds.push_back(kDecode);
       reject(word.column,
              concat("unknown kind of stage ", quoted(word.kind), "; kinds: ", joined(kinds)));
@@ -223,12 +221,9 @@ class Assembly {
       return;
     }
     const bool optional = word.kind != "score" && word.kind != "select";
-    if (word.kind == kResidual && word.name != kNone)
-      reject(word.name_column,
-             concat("unknown residual stage ", quoted(word.name), "; known: none"));
     if (optional && word.name == kNone) {
       if (!word.args.empty()) reject(word.args[0].column, "'none' has no parameters");
-      if (word.kind != kResidual) slot(word.kind) = Choice();
+      slot(word.kind) = Choice();
       return;
     }
     check_repeated(word);
@@ -280,7 +275,7 @@ class Assembly {
   };
 
   static bool is_kind(std::string_view name) {
-    return name == kResidual || name == kDecode ||
+    return name == kDecode ||
            std::find(std::begin(kKindNames), std::end(kKindNames), name) != std::end(kKindNames);
   }
 
@@ -385,7 +380,8 @@ class Assembly {
 
   static void check_complete(const Method& method) {
     if (method.scorer == nullptr && method.selector == nullptr && method.merger == nullptr &&
-        method.compensator == nullptr && method.layers == nullptr && method.positioner == nullptr)
+        method.compensator == nullptr && method.layers == nullptr && method.positioner == nullptr &&
+        method.residual == nullptr)
       return;
     if (method.scorer == nullptr)
       reject(1, concat("'", method.spec, "' lacks score=...: a method that selects needs scores"));
@@ -394,6 +390,10 @@ class Assembly {
     if (method.compensator != nullptr && method.merger == nullptr)
       reject(1, concat("'", method.spec,
                        "' has a bias without a merge: write bias=none or add merge=..."));
+    if (method.residual != nullptr && method.positioner != nullptr)
+      reject(1,
+             concat("'", method.spec, "' has a residual and a positions stage: the mean of keys ",
+                    "has no place to be turned to; write residual=none or positions=none"));
   }
 
   void set_decode(const Word& word) {
@@ -440,6 +440,8 @@ Observation Method::observation(std::size_t n_tokens) const {
     needed.n_queries = std::max(needed.n_queries, merger->queries_needed(n_tokens));
     needed.block = merger->attention_block();
   }
+  if (residual != nullptr)
+    needed.n_queries = std::max(needed.n_queries, residual->queries_needed(n_tokens));
   needed.hidden_cosine = layers != nullptr && layers->reads_hidden_cosine();
   PRECIS_CHECK(needed.n_queries <= n_tokens, needed.n_queries, " > ", n_tokens);
   return needed;
@@ -455,6 +457,7 @@ std::string Method::no_step_reason() const {
   // Both would have to be renewed whenever an entry goes.
   if (compensator != nullptr) return "biases are of the prompt, write bias=none";
   if (positioner != nullptr) return "entries keep their places, write positions=none";
+  if (residual != nullptr) return "residual entries are of the prompt, write residual=none";
   return "";
 }
 

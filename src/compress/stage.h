@@ -254,6 +254,8 @@ struct HeadMerge {
   std::size_t n_routed = 0;                // evicted tokens merged into a target (even with gate 0)
   std::size_t n_dropped = 0;               // evicted tokens without a target
   std::size_t n_floored = 0;               // targets whose own mass was raised to the floor for R
+  // Evicted tokens that changed an entry, ascending: a residual section leaves them out.
+  std::vector<std::uint32_t> absorbed;
 };
 
 // Where the kept entries of a prompt stand for what comes after it, if not where they stood.

@@ -95,10 +95,12 @@ CacheAttention::Plan CacheAttention::plan_of(std::size_t layer, std::size_t n_to
   const LayerCache& cache = layers_[layer];
   Plan plan;
   plan.n_tiles = divide_up(n_tokens, kTileTokens);
-  std::size_t n_entries[kSections] = {0, cache.packed_size(), cache.tail.size()};
+  std::size_t n_entries[kSections] = {0, cache.packed_size(), cache.tail.size(), 0};
   if (cache.frozen)
-    for (std::size_t h = 0; h < config_.n_kv_heads; ++h)
-      n_entries[kFrozen] = std::max(n_entries[kFrozen], cache.frozen->n_entries(h));
+    for (std::size_t h = 0; h < config_.n_kv_heads; ++h) {
+      n_entries[kFrozen] = std::max(n_entries[kFrozen], cache.frozen->n_main(h));
+      n_entries[kResidual] = std::max(n_entries[kResidual], cache.frozen->n_residual(h));
+    }
   if (cache.stepped) n_entries[kFrozen] = cache.stepped->longest();
   const std::size_t n_pieces = divide_up(kTasks, plan.n_tiles * config_.n_kv_heads);
   for (std::size_t i = 0; i < kSections; ++i) {
@@ -180,9 +182,10 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
     attend_stepped(call, queries, head, first, first + plan.slice[kFrozen], s, scratch);
     return;
   }
-  const std::size_t n = section == kFrozen       ? cache.frozen->n_entries(head)
+  const std::size_t n = section == kFrozen       ? cache.frozen->n_main(head)
                         : section == kPackedTail ? cache.packed_size()
-                                                 : cache.tail.size();
+                        : section == kTail       ? cache.tail.size()
+                                                 : cache.frozen->n_residual(head);
   const std::size_t begin = index * plan.slice[section];
   const std::size_t end = std::min(n, begin + plan.slice[section]);
   Visible visible[kTileTokens];
@@ -210,9 +213,10 @@ void CacheAttention::attend_slice(const AttentionCall& call, const Plan& plan, s
     precis::attend(queries, rows, rule, visible, s, scratch);
     return;
   }
-  precis::attend(queries,
-                 section == kFrozen ? cache.frozen->head(head) : cache.packed_tail[head].view(),
-                 rule, visible, s, scratch);
+  const PackedView packed = section == kFrozen       ? cache.frozen->head(head)
+                            : section == kPackedTail ? cache.packed_tail[head].view()
+                                                     : cache.frozen->residual(head);
+  precis::attend(queries, packed, rule, visible, s, scratch);
 }
 
 float* CacheAttention::step_logits(const StepCache& cache, std::size_t head, std::size_t n_tokens,
@@ -308,9 +312,17 @@ void CacheAttention::finish_task(const AttentionCall& call, std::size_t task) no
   const std::size_t first_token = task / config_.n_kv_heads * kTileTokens;
   const std::size_t n = std::min(kTileTokens, call.n_tokens - first_token);
   const StateView total = state(0, head, first_token, call.n_tokens);
-  for (std::size_t s = 1; s < plan.all_slices(); ++s)
+  const std::size_t n_exact = plan.exact_slices();  // at least the tail's
+  for (std::size_t s = 1; s < n_exact; ++s)
     merge_states(total, state(s, head, first_token, call.n_tokens), n * group, d);
   if (layers_[call.layer].stepped) observe_stepped(call, head, total);
+  if (plan.n_slices[kResidual] > 0) {
+    const StateView residual = state(n_exact, head, first_token, call.n_tokens);
+    for (std::size_t s = n_exact + 1; s < plan.all_slices(); ++s)
+      merge_states(residual, state(s, head, first_token, call.n_tokens), n * group, d);
+    gate_states(layers_[call.layer].frozen->gate(head), total, residual, n * group, d);
+    merge_states(total, residual, n * group, d);
+  }
   if (observed_ != nullptr) {
     float* log_sum_exp = tile_sums_.data() + call.thread * kTileTokens * group;
     finish_states(total, n, group, d, 0, nullptr, log_sum_exp);

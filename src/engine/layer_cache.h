@@ -70,14 +70,16 @@ class CacheAttention final : public AttentionOp {
   void finish_task(const AttentionCall& call, std::size_t task) noexcept;
 
  private:
-  // The lists of a layer, in order of position.
-  enum Section : std::size_t { kFrozen, kPackedTail, kTail, kSections };
+  // The lists of a layer, in order of position; then the residual entries, which are merged last:
+  // their gate looks at all the others.
+  enum Section : std::size_t { kFrozen, kPackedTail, kTail, kResidual, kSections };
   // How one call on one layer is cut.
   struct Plan {
     std::size_t n_tiles = 0;
     std::size_t slice[kSections] = {};     // entries in a slice
     std::size_t n_slices[kSections] = {};  // slices of the longest head
-    std::size_t all_slices() const { return n_slices[0] + n_slices[1] + n_slices[2]; }
+    std::size_t exact_slices() const { return n_slices[0] + n_slices[1] + n_slices[2]; }
+    std::size_t all_slices() const { return exact_slices() + n_slices[kResidual]; }
   };
   Plan plan_of(std::size_t layer, std::size_t n_tokens) const;
   StateView state(std::size_t slice, std::size_t head, std::size_t first_token,

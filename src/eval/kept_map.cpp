@@ -37,8 +37,7 @@ HeadBins count(const FrozenLayer& layer, std::size_t head, const std::vector<flo
   HeadBins out{std::vector<double>(row.n_bins), std::vector<double>(row.n_bins),
                std::vector<double>(row.n_bins)};
   const PackedView view = layer.head(head);
-  const std::size_t n_main = layer.n_entries(head) - layer.n_residual(head);
-  for (std::size_t e = 0; e < n_main; ++e) {
+  for (std::size_t e = 0; e < layer.n_main(head); ++e) {
     const std::size_t bin = bin_of(static_cast<std::size_t>(layer.position(head, e)), row);
     out.entries[bin] += 1;
     if (mass_ratio != nullptr) out.merged[bin] += static_cast<double>((*mass_ratio)[e]) - 1;

@@ -12,14 +12,10 @@ namespace {
 // Reading and condensing take about as long as each other when there are two dozen methods.
 constexpr double kShareOfReading = 0.5;
 
-std::size_t n_main(const FrozenLayer& layer, std::size_t head) {
-  return layer.n_entries(head) - layer.n_residual(head);
-}
-
 // Adds one head's entries to the counts; both lists ascend.
 void count_entries(const FrozenLayer& a, const FrozenLayer& b, std::size_t head, CachePair& pair) {
-  const std::size_t n_a = n_main(a, head);
-  const std::size_t n_b = n_main(b, head);
+  const std::size_t n_a = a.n_main(head);
+  const std::size_t n_b = b.n_main(head);
   std::size_t n_both = 0;
   for (std::size_t i = 0, k = 0; i < n_a && k < n_b;) {
     const std::int32_t at_a = a.position(head, i);
@@ -32,15 +28,11 @@ void count_entries(const FrozenLayer& a, const FrozenLayer& b, std::size_t head,
   pair.n_either += n_a + n_b - n_both;
 }
 
-// Stored numbers of one head.
+// Stored numbers of one section of a head.
 struct HeadNumbers {
-  HeadNumbers(const FrozenLayer& layer, std::size_t head)
-      : n(layer.n_entries(head)),
-        width(layer.shape().head_dim),
-        keys(n * width),
-        values(n * width),
-        bias(layer.head(head).bias) {
-    layer.rows(head).unpack(0, n, keys.data(), values.data());
+  HeadNumbers(const PackedList& rows, const float* row_bias, std::size_t head_dim)
+      : n(rows.size()), width(head_dim), keys(n * width), values(n * width), bias(row_bias) {
+    rows.unpack(0, n, keys.data(), values.data());
   }
   float bias_of(std::size_t entry) const { return bias == nullptr ? 0.0f : bias[entry]; }
 
@@ -56,12 +48,9 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b, std::si
   return std::memcmp(a.data() + row * width, b.data() + row * width, width * sizeof(float)) == 0;
 }
 
-// Adds one head's entries whose numbers differ. Both hold the same tokens; one may have more
-// residual entries, and those differ from nothing at all.
-void count_numbers(const FrozenLayer& layer_a, const FrozenLayer& layer_b, std::size_t head,
-                   CachePair& pair) {
-  const HeadNumbers a(layer_a, head);
-  const HeadNumbers b(layer_b, head);
+// Adds the entries of one section whose numbers differ. One may have more residual entries, and
+// those differ from nothing at all.
+void count_numbers(const HeadNumbers& a, const HeadNumbers& b, CachePair& pair) {
   const std::size_t n = std::min(a.n, b.n);
   for (std::size_t i = 0; i < n; ++i) {
     pair.n_keys += same_bits(a.keys, b.keys, i, a.width) ? 0 : 1;
@@ -98,7 +87,10 @@ CachePair compare_pair(std::span<const AuditedCache> caches, std::size_t first,
   });
   if (!pair.same_entries()) return pair;
   for_each_head(a, b, [&](const FrozenLayer& x, const FrozenLayer& y, std::size_t head) {
-    count_numbers(x, y, head, pair);
+    const std::size_t d = x.shape().head_dim;
+    count_numbers({x.rows(head), x.head(head).bias, d}, {y.rows(head), y.head(head).bias, d}, pair);
+    count_numbers({x.residual_rows(head), x.residual(head).bias, d},
+                  {y.residual_rows(head), y.residual(head).bias, d}, pair);
   });
   if (pair.n_keys + pair.n_values + pair.n_biases == 0)
     pair.relation = CacheRelation::kSameCache;

@@ -79,12 +79,14 @@ double OutputErrorProbe::measure_head(const FrozenLayer& frozen, std::size_t lay
   PRECIS_CHECK(all.n == n_prefix_ + n, all.n, " vs ", n_prefix_ + n);
   std::vector<Visible> before(n);   // all rows up to and with the query's own
   std::vector<Visible> own(n);      // those of the continuation only
-  std::vector<Visible> entries(n);  // every entry
+  std::vector<Visible> entries(n);  // every main entry
+  std::vector<Visible> residuals(n);
   for (std::size_t t = 0; t < n; ++t) {
     const auto last = static_cast<std::uint32_t>(n_prefix_ + t + 1);
     before[t] = {0, last};
     own[t] = {static_cast<std::uint32_t>(n_prefix_), last};
-    entries[t] = {0, static_cast<std::uint32_t>(frozen.n_entries(head))};
+    entries[t] = {0, static_cast<std::uint32_t>(frozen.n_main(head))};
+    residuals[t] = {0, static_cast<std::uint32_t>(frozen.n_residual(head))};
   }
   States full(n * group, d);
   attend(queries, all, rule, before.data(), full.view(), scratch);
@@ -93,6 +95,10 @@ double OutputErrorProbe::measure_head(const FrozenLayer& frozen, std::size_t lay
   States later(n * group, d);
   attend(queries, all, rule, own.data(), later.view(), scratch);
   merge_states(condensed.view(), later.view(), n * group, d);
+  States residual(n * group, d);
+  attend(queries, frozen.residual(head), rule, residuals.data(), residual.view(), scratch);
+  gate_states(frozen.gate(head), condensed.view(), residual.view(), n * group, d);
+  merge_states(condensed.view(), residual.view(), n * group, d);
   const std::vector<float> reference = full.finish(n, group);
   const std::vector<float> output = condensed.finish(n, group);
   double sum = 0;

@@ -80,6 +80,7 @@ class CamMerger final : public Merger, public StepMerger {
       // A_i > u * mean: true with probability min(A_i / mean, 1), without dividing by 0.
       const auto draw = static_cast<double>(hashed_uniform(head.seed, token));
       if (static_cast<double>(mass[token]) <= draw * mean) return;
+      out.absorbed.push_back(token);
       convert_rows(head.entries.values + token * width, value.data(), width);
       for (std::size_t i = slot; i < end; ++i) {
         out.changed[i] = 1;

@@ -87,8 +87,12 @@ HeadMerge fold_values(const HeadView& head, const HeadPlan& plan, const Fold& fo
   out.changed = flag_changed(fold);
   out.mass_ratio.assign(plan.kept.size(), 1.0f);
   out.n_merged.assign(plan.kept.size(), 0);
-  for (const Arrival& arrival : fold.arrivals)
-    out.n_merged[arrival.slot] += arrival.weight > 0.0f ? 1 : 0;
+  for (const Arrival& arrival : fold.arrivals) {
+    if (!(arrival.weight > 0.0f)) continue;
+    ++out.n_merged[arrival.slot];
+    if (out.absorbed.empty() || out.absorbed.back() != arrival.token)
+      out.absorbed.push_back(arrival.token);
+  }
   out.n_routed = fold.arrivals.size();
   out.n_dropped = head.n_tokens - plan.kept.size() - fold.arrivals.size();
   return out;

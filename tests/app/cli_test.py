@@ -178,13 +178,14 @@ class GoodInput(unittest.TestCase):
         digest = subprocess.run(["sha256sum", LLAMA], capture_output=True, check=True).stdout.decode().split()[0]
         self.assertEqual(out["model_sha256"], digest)
         stages = out["compress_stages_ms"]
-        self.assertEqual(list(stages), ["score", "select", "merge", "freeze"])
+        self.assertEqual(list(stages), ["score", "select", "merge", "residual", "freeze"])
+        self.assertIsNone(out["residual"])
         self.assertTrue(all(time >= 0 for time in stages.values()), stages)
         self.assertLess(0, sum(stages.values()))
         self.assertLess(sum(stages.values()), 1.01 * out["compress_ms"] + 0.1)
 
     def test_entries_agree_with_bytes(self):
-        for method in ["random", "streaming", "snapkv", "selkv"]:
+        for method in ["random", "streaming", "snapkv", "selkv", "reskv(validate=off)"]:
             out, _ = self.run_json("--keep", "50%", "--method", method)
             info = json.loads(precis("inspect", "--json", LLAMA).stdout)
             entries = sum(sum(layer) for layer in out["entries_per_layer_head"])
@@ -202,9 +203,24 @@ class GoodInput(unittest.TestCase):
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn(b"presets that have it: streaming, tova, h2o", refused.stderr)
 
+    def test_residual_entries_are_reported(self):
+        long = os.path.join(self.folder.name, "long.txt")
+        with open(long, "w", encoding="utf-8") as file:
+            file.write(TEXT * 4)
+        out, _ = self.run_json("--keep", "40%", "--method", "reskv(validate=off)", text=long)
+        residual = out["residual"]
+        heads = [head for layer in residual["per_layer_head"] for head in layer]
+        self.assertEqual(residual["n_heads"], len(heads))
+        self.assertEqual(residual["n_heads_taking"], len(heads))
+        self.assertEqual(residual["n_entries"], sum(head["entries"] for head in heads))
+        self.assertGreater(residual["n_entries"], 0)
+        for head in heads:
+            self.assertGreater(head["error_before"], 0)
+            self.assertTrue(0 <= head["evicted_mass"] <= 1 and 0 <= head["gate_factor"] <= 1, head)
+
     def test_keeping_everything_is_full(self):
         full, _ = self.run_json("--method", "full")
-        for method in ["random", "streaming", "snapkv", "selkv"]:
+        for method in ["random", "streaming", "snapkv", "selkv", "reskv(validate=off)"]:
             out, _ = self.run_json("--method", method, "--keep", "100%")
             self.assertEqual(out["answer"], full["answer"], method)
             self.assertEqual(out["kv_bytes"], out["kv_bytes_full"])

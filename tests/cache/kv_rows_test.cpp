@@ -179,13 +179,12 @@ TEST(FrozenLayer, KeepsRaggedHeadsApart) {
   std::vector<FrozenLayer::Head> heads;
   for (std::size_t h = 0; h < 3; ++h) heads.push_back(make_head(h, tokens[h]));
   heads[2].bias = {0, 0.5f, 0, -1, 2};
-  heads[2].n_residual = 2;
   const FrozenLayer layer(kShape, std::move(heads));
   for (std::size_t h = 0; h < 3; ++h) {
     const test::HeadRows view(layer, h);
     ASSERT_EQ(view.n, tokens[h].size());
     ASSERT_EQ(layer.n_entries(h), tokens[h].size());
-    EXPECT_EQ(layer.n_residual(h), h == 2 ? 2u : 0u);
+    EXPECT_EQ(layer.n_residual(h), 0u);
     for (std::size_t i = 0; i < view.n; ++i) {
       EXPECT_EQ(layer.position(h, i), static_cast<std::int32_t>(tokens[h][i]));
       EXPECT_EQ(view.keys[i * 8 + 3], mark(h, tokens[h][i], 3, false));
@@ -195,6 +194,31 @@ TEST(FrozenLayer, KeepsRaggedHeadsApart) {
     }
   }
   EXPECT_EQ(layer.bytes(), 8 * (kShape.row_pair_bytes() + 4 + 4));
+}
+
+TEST(FrozenLayer, ResidualEntriesAreASectionOfTheirOwn) {
+  std::vector<FrozenLayer::Head> heads;
+  for (std::size_t h = 0; h < 3; ++h) heads.push_back(make_head(h, {1, 2, 5}));
+  heads[1].residual_rows = make_head(1, {8, 9}).rows;
+  heads[1].residual_bias = {0.5f, 2};
+  heads[1].gate = {0.2f, 0.8f, 0.1f};
+  const FrozenLayer layer(kShape, std::move(heads));
+  EXPECT_EQ(layer.head(1).n, 3u);
+  EXPECT_EQ(layer.head(1).bias, nullptr) << "no main entry has one";
+  EXPECT_EQ(layer.n_main(1), 3u);
+  EXPECT_EQ(layer.n_residual(1), 2u);
+  EXPECT_EQ(layer.n_entries(1), 5u);
+  EXPECT_EQ(layer.n_entries(0), 3u);
+  EXPECT_EQ(layer.residual(0).n, 0u);
+  const auto rows = test::HeadRows::residual(layer, 1);
+  ASSERT_EQ(rows.n, 2u);
+  EXPECT_EQ(rows.keys[8 + 3], mark(1, 9, 3, false));
+  EXPECT_EQ(rows.values[7], mark(1, 8, 7, true));
+  EXPECT_EQ(rows.bias[1], 2.0f);
+  EXPECT_EQ(layer.gate(1), (SharpnessGate{0.2f, 0.8f, 0.1f}));
+  EXPECT_TRUE(layer.gate(2).is_off());
+  // A residual entry has a bias and no position, a main entry here the other way round.
+  EXPECT_EQ(layer.bytes(), 11 * (kShape.row_pair_bytes() + 4));
 }
 
 TEST(FrozenLayer, StoresNoBiasIfAllAreZero) {
@@ -257,7 +281,9 @@ TEST(FrozenLayerDeathTest, SizesThatDisagreeAreBugs) {
       "check failed");
   EXPECT_DEATH(build([](auto& heads) { heads[0].bias = {1.0f}; }), "check failed");
   EXPECT_DEATH(build([](auto& heads) { heads[0].positions.push_back(3); }), "check failed");
-  EXPECT_DEATH(build([](auto& heads) { heads[0].n_residual = 3; }), "check failed");
+  EXPECT_DEATH(build([](auto& heads) { heads[0].residual_bias = {1.0f}; }), "check failed");
+  EXPECT_DEATH(build([](auto& heads) { heads[0].residual_rows = make_head(0, {3}).rows; }),
+               "check failed");
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ struct Stages {
   std::shared_ptr<CompensatorOf> compensator;
 
   Method method() const {
-    return {"made for a test", scorer, selector, layers, merger, compensator, {}};
+    return {"made for a test", scorer, selector, layers, merger, compensator, nullptr, nullptr};
   }
 };
 
@@ -273,7 +273,7 @@ TEST(Condenser, LeavesTheCacheWholeWhenThereIsNothingToDo) {
     const char* skipped;  // nullptr: not skipped
   };
   const std::vector<Case> cases = {
-      {Method{"full", {}, {}, {}, {}, {}, {}}, "1%", kTokens, nullptr},
+      {Method{"full", {}, {}, {}, {}, {}, {}, {}}, "1%", kTokens, nullptr},
       {stages.method(), "100%", kTokens, "covers the whole cache"},
       {stages.method(), "100", kTokens, "covers the whole cache"},
       {stages.method(), "1GiB", kTokens, "covers the whole cache"},

@@ -193,17 +193,23 @@ inline std::string fingerprint(const FrozenLayer& layer) {
       add(&bias, sizeof bias);
       add(&position, sizeof position);
     }
+    const PackedView residual = layer.residual(h);
+    add(&residual.n, sizeof residual.n);
+    add(residual.keys, key_bytes(residual.types.keys, width, residual.n));
+    add(residual.values, value_bytes(residual.types.values, width, residual.n));
+    add(residual.bias, residual.n * sizeof(float));
+    const SharpnessGate& gate = layer.gate(h);
+    for (const float number : {gate.low, gate.high, gate.least}) add(&number, sizeof number);
   }
   const std::size_t bytes = layer.bytes();
   add(&bytes, sizeof bytes);
   return out;
 }
 
-// Positions kept by a head, ascending.
+// Positions kept by a head as they are, ascending.
 inline std::vector<std::int32_t> kept_positions(const FrozenLayer& layer, std::size_t head) {
   std::vector<std::int32_t> positions;
-  for (std::size_t i = 0; i < layer.n_entries(head); ++i)
-    positions.push_back(layer.position(head, i));
+  for (std::size_t i = 0; i < layer.n_main(head); ++i) positions.push_back(layer.position(head, i));
   return positions;
 }
 

@@ -189,7 +189,7 @@ TEST(Spec, RejectionsGiveColumnAndWayOut) {
       {"score=flt select=none_at_all", "column 7:", {"unknown score stage 'flt'", "nearest: flat"}},
       {"both merge=blond", "column 12:", {"nearest: blend"}},
       {"both bias=vote", "column 11:", {"nearest: votes"}},
-      {"both residual=some", "column 15:", {"known: none"}},
+      {"both residual=some", "column 15:", {"unknown residual stage", "nearest: none"}},
       {"both score=none", "column 12:", {"unknown score stage 'none'"}},
       {"both bias=none(x=1)", "column 16:", {"'none' has no parameters"}},
       {"score=window(windw=3) select=none_at_all",

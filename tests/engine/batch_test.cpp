@@ -77,6 +77,7 @@ class BatchTest : public testing::TestWithParam<const char*> {
     twins.add(condensed(engine, "random", "60%", 64, 6));
     twins.add(condensed(engine, "full", "100%", 700, 7));
     twins.add(condensed(engine, "selkv", "100%", 1, 8));
+    twins.add(condensed(engine, "reskv(validate=off,parts=0.5,gate=linear)", "40%", 260, 9));
     return twins;
   }
 

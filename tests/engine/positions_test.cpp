@@ -32,7 +32,7 @@ TEST_P(Positions, FirstKeysAreThoseOfTheKeptTokensReadAlone) {
   const Session moved = condensed(request("streaming positions=compact", "40%"));
   const FrozenLayer& layer = *moved.frozen_layer(0);
   std::vector<Token> kept;
-  for (std::size_t i = 0; i < layer.n_entries(0); ++i)
+  for (std::size_t i = 0; i < layer.n_main(0); ++i)
     kept.push_back(prompt_[static_cast<std::size_t>(layer.position(0, i))]);
   ASSERT_GT(kept.size(), 40u);
   ASSERT_LT(kept.size(), 70u);

@@ -50,9 +50,9 @@ class TinySession : public testing::TestWithParam<const char*> {
 
 // A preset for each way through the engine: nothing condensed, no observation, the last queries,
 // all queries, blocks and biases, heads and layers of different sizes, layers that wait for later
-// ones, biases that do, the prompt repeated; each keeps the last tokens.
-// What every preset must keep to, its contract (tests/methods/contract_test.cpp) says without a
-// model.
+// ones, biases that do, the prompt repeated, residual entries behind a gate; each keeps the last
+// tokens. What every preset must keep to, its contract (tests/methods/contract_test.cpp) says
+// without a model.
 inline std::vector<std::string> engine_presets() {
   return {"full",
           "streaming",
@@ -63,7 +63,8 @@ inline std::vector<std::string> engine_presets() {
           "pyramidkv",
           "criticalkv",
           "selkv(mode=global) layers=global",
-          "kvzip(recent=16)"};
+          "kvzip(recent=16)",
+          "reskv(validate=off,parts=0.5,gate=linear)"};
 }
 
 inline std::vector<float> copy(std::span<const float> values) {
@@ -89,12 +90,18 @@ inline std::string difference(const FrozenLayer& a, const FrozenLayer& b) {
     const std::string where = " of head " + std::to_string(head);
     if (x.n != y.n) return "number of entries" + where;
     if (!(x.types == y.types)) return "row types" + where;
-    if (a.n_residual(head) != b.n_residual(head)) return "residual entries" + where;
+    const PackedView p = a.residual(head), q = b.residual(head);
+    if (p.n != q.n) return "residual entries" + where;
+    if (!(a.gate(head) == b.gate(head))) return "gate" + where;
     const std::size_t dim = a.shape().head_dim;
     if (!same_bits(x.keys, y.keys, key_bytes(x.types.keys, dim, x.n))) return "keys" + where;
     if (!same_bits(x.values, y.values, value_bytes(x.types.values, dim, x.n)))
       return "values" + where;
     if (!same_bits(x.bias, y.bias, x.n)) return "bias" + where;
+    if (!same_bits(p.keys, q.keys, key_bytes(p.types.keys, dim, p.n)) ||
+        !same_bits(p.values, q.values, value_bytes(p.types.values, dim, p.n)) ||
+        !same_bits(p.bias, q.bias, p.n))
+      return "residual rows" + where;
     for (std::size_t i = 0; i < x.n; ++i) {
       if (a.position(head, i) != b.position(head, i)) return "positions" + where;
     }

@@ -194,7 +194,7 @@ TEST_P(SessionTest, PositionsStayTrue) {
       ASSERT_NE(layer, nullptr) << spec;
       for (std::size_t head = 0; head < layer->shape().n_kv_heads; ++head) {
         std::int32_t previous = -1;
-        for (std::size_t i = 0; i < layer->n_entries(head); ++i) {
+        for (std::size_t i = 0; i < layer->n_main(head); ++i) {
           const std::int32_t position = layer->position(head, i);
           ASSERT_GT(position, previous) << spec;
           ASSERT_LT(position, static_cast<std::int32_t>(kPrompt)) << spec;
@@ -219,7 +219,7 @@ TEST_P(SessionTest, KeptKeysAreThePrefillsOwn) {
     const FrozenLayer& layer = *kept.frozen_layer(il);
     for (std::size_t head = 0; head < layer.shape().n_kv_heads; ++head) {
       const test::HeadRows rows(layer, head);
-      for (std::size_t i = 0; i < layer.n_entries(head); ++i) {
+      for (std::size_t i = 0; i < layer.n_main(head); ++i) {
         const auto row = static_cast<std::size_t>(layer.position(head, i));
         ASSERT_TRUE(
             same_bits(rows.keys.data() + i * dim, dense.tail(il).head(head).keys + row * dim, dim));

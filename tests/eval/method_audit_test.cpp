@@ -168,12 +168,14 @@ TEST_F(MethodAuditTest, ResidualEntriesAreNumbersNotTokens) {
   const auto with_residual = [](std::size_t n_residual) {
     std::vector<FrozenLayer::Head> heads(2);
     for (FrozenLayer::Head& head : heads) {
-      const std::size_t n = 3 + n_residual;
-      const std::vector<float> rows(n * kShape.head_dim, 1.0f);
+      const std::vector<float> rows(3 * kShape.head_dim, 1.0f);
       head.rows = PackedList({}, kShape.head_dim);
-      head.rows.append(rows.data(), rows.data(), n);
-      for (std::size_t i = 0; i < n; ++i) head.positions.push_back(static_cast<std::int32_t>(i));
-      head.n_residual = n_residual;
+      head.rows.append(rows.data(), rows.data(), 3);
+      head.positions = {0, 1, 2};
+      if (n_residual == 0) continue;
+      head.residual_rows = PackedList({}, kShape.head_dim);
+      head.residual_rows.append(rows.data(), rows.data(), n_residual);
+      head.residual_bias.assign(n_residual, 1.0f);
     }
     return FrozenLayer(kShape, std::move(heads));
   };

@@ -35,6 +35,15 @@ std::vector<std::string> all_specs() {
   specs.push_back("selkv(select=head,mode=layer)");
   specs.push_back("snapkv(kind=avg)");
   specs.push_back("criticaladakv layers=global");
+  // Residual entries wherever they fit, and by validation over bases of every kind.
+  specs.push_back("reskv(validate=off,parts=0.25,gate=linear)");
+  specs.push_back("snapkv residual=reskv(validate=layer,calibrate=mass,metric=query)");
+  specs.push_back("selkv residual=reskv(validate=off,calibrate=mass)");
+  specs.push_back("selkv(mode=global) residual=reskv(validate=off)");
+  specs.push_back("adakv residual=reskv(validate=off,metric=query)");
+  specs.push_back("cam residual=reskv");
+  specs.push_back("tova residual=reskv");
+  specs.push_back("adakv layers=global residual=reskv(validate=off)");
   specs.push_back("selkv(mode=global) layers=global");
   return specs;
 }

@@ -1,4 +1,5 @@
-// The entries of one head of a frozen layer, unpacked to f16, as the oracles read them.
+// The main entries of one head of a frozen layer, or its residual ones, unpacked to f16, as the
+// oracles read them.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +10,16 @@
 namespace precis::test {
 
 struct HeadRows {
-  HeadRows(const FrozenLayer& layer, std::size_t head) {
-    const std::size_t size = layer.n_entries(head) * layer.shape().head_dim;
-    std::vector<float> k(size), v(size);
-    n = layer.n_entries(head);
-    if (n > 0) layer.rows(head).unpack(0, n, k.data(), v.data());
+  HeadRows(const FrozenLayer& layer, std::size_t head)
+      : HeadRows(layer.rows(head), layer.head(head).bias) {}
+  HeadRows(const PackedList& rows, const float* row_bias) : n(rows.size()), bias(row_bias) {
+    std::vector<float> k(n * rows.head_dim()), v(n * rows.head_dim());
+    if (n > 0) rows.unpack(0, n, k.data(), v.data());
     for (const float x : k) keys.push_back(to_half(x));
     for (const float x : v) values.push_back(to_half(x));
-    bias = layer.head(head).bias;
+  }
+  static HeadRows residual(const FrozenLayer& layer, std::size_t head) {
+    return {layer.residual_rows(head), layer.residual(head).bias};
   }
   EntryView view() const { return {keys.data(), values.data(), bias, n}; }
 
