@@ -177,7 +177,8 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.n_condensed = prompt.context.size();
   r.n_question = prompt.question.size();
   r.n_answer = a.generation.tokens.size();
-  r.next_position = a.session.next_position();
+  // The answer's last token was not read.
+  r.next_position = a.session.next_position() + a.generation.tokens.size() - a.generation.n_decoded;
   r.kv_bytes_full = a.kv_bytes_full;
   r.kv_bytes = a.kv_bytes;
   r.kv_bytes_end = a.session.kv_bytes();
