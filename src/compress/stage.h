@@ -249,7 +249,7 @@ struct HeadMerge {
   std::vector<std::uint8_t> changed;       // [kept]: 1 where `values` replaces the stored value
   std::vector<float> keys;                 // as values, or empty: keys stay
   std::vector<std::uint8_t> keys_changed;  // as changed, or empty
-  std::vector<float> mass_ratio;           // R of SelKV Eq. 6, [kept], >= 1
+  std::vector<float> mass_ratio;           // R of SelKV Eq. 6, [kept], >= 1; of fitted entries > 0
   std::vector<std::uint32_t> n_merged;     // M: evicted tokens that changed the entry, [kept]
   std::size_t n_routed = 0;                // evicted tokens merged into a target (even with gate 0)
   std::size_t n_dropped = 0;               // evicted tokens without a target

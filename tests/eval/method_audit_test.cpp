@@ -179,9 +179,9 @@ TEST_F(MethodAuditTest, ResidualEntriesAreNumbersNotTokens) {
     }
     return FrozenLayer(kShape, std::move(heads));
   };
-  const FrozenLayer plain = with_residual(0);
-  const FrozenLayer more = with_residual(2);
-  caches_ = {{"plain", "x", {&plain}}, {"more", "x", {&more}}};
+  const auto plain = std::make_shared<const FrozenLayer>(with_residual(0));
+  const auto more = std::make_shared<const FrozenLayer>(with_residual(2));
+  caches_ = {{"plain", "x", {plain}}, {"more", "x", {more}}};
   const CachePair pair = only_pair();
   EXPECT_EQ(pair.n_either, 2u * 3);
   EXPECT_EQ(pair.overlap(), 1);

@@ -62,16 +62,17 @@ TEST(Mergers, StayFiniteAndCountEveryToken) {
       EXPECT_TRUE(fits(merged.values, merged.changed, 16));
       EXPECT_TRUE(fits(merged.keys, merged.keys_changed, 16));
       EXPECT_TRUE(merged.keys_changed.empty() || merged.keys_changed == merged.changed);
+      const bool fitted = stage.rfind("match", 0) == 0;  // all entries, and weights below 1 too
       for (const float ratio : merged.mass_ratio) {
         EXPECT_TRUE(std::isfinite(ratio));
-        EXPECT_GE(ratio, 1.0f);
+        EXPECT_GE(ratio, fitted ? 0.01f : 1.0f);
       }
       EXPECT_EQ(merged.n_routed + merged.n_dropped, n - plan.kept.size());
       const HeadMerge again = method.merger->merge(view, plan);
       EXPECT_EQ(again.values, merged.values);
       EXPECT_EQ(again.keys, merged.keys);
       // Kept tokens that are no targets, and tokens that nothing arrives at, keep their rows.
-      if (stage.rfind("cam", 0) == 0 || stage.rfind("weightedkv", 0) == 0) continue;
+      if (fitted || stage.rfind("cam", 0) == 0 || stage.rfind("weightedkv", 0) == 0) continue;
       EXPECT_EQ(merged.changed[0], 0);
       EXPECT_EQ(merged.changed[5], 0);
     }

@@ -23,8 +23,8 @@ TEST(StepSpec, TheseHaveIt) {
   const Registry registry = builtin_methods();
   for (const Registry::Preset& preset : registry.presets())
     if (registry.parse(preset.name).can_step()) names.insert(preset.name);
-  EXPECT_EQ(names, (std::set<std::string>{"cam", "h2o", "keyformer", "scissorhands", "streaming",
-                                          "tova", "vatp", "weightedkv"}));
+  EXPECT_EQ(names, (std::set<std::string>{"cam", "h2o", "keyformer", "scissorhands", "squeeze",
+                                          "streaming", "tova", "vatp", "weightedkv"}));
 }
 
 TEST(StepSpec, IsPrintedOnlyWhenItIsNotTheDefault) {
