@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/allocation_guard.h"
 #include "compress/method.h"
 #include "engine/session_checks.h"
 #include "engine/step_cache.h"
@@ -67,6 +68,7 @@ class SpyScorer final : public Scorer, public StepScorer {
   }
   void enter(const StepHead& head, std::size_t slot) const override {
     {
+      const AllocationAllowed note("what a test writes down");
       const std::lock_guard<std::mutex> lock(mutex_);
       std::vector<double>& value = (*log_)[head.seed].values[head.positions[slot]];
       for (std::size_t c = 0; c < head.head_dim; ++c)
@@ -76,6 +78,7 @@ class SpyScorer final : public Scorer, public StepScorer {
   }
   void observe(const StepHead& head) const override {
     {
+      const AllocationAllowed note("what a test writes down");
       const std::lock_guard<std::mutex> lock(mutex_);
       HeadLog& log = (*log_)[head.seed];
       SeenStep step;
@@ -91,6 +94,7 @@ class SpyScorer final : public Scorer, public StepScorer {
   }
   void importance(const StepHead& head, std::span<float> scores) const override {
     real_->step()->importance(head, scores);
+    const AllocationAllowed note("what a test writes down");
     const std::lock_guard<std::mutex> lock(mutex_);
     HeadLog& log = (*log_)[head.seed];
     log.scores.clear();
