@@ -112,7 +112,7 @@ std::vector<std::shared_ptr<const FrozenLayer>> frozen_layers(const Session& ses
 std::size_t count_all(const std::vector<std::shared_ptr<const FrozenLayer>>& layers) {
   std::size_t n = 0;
   for (const std::shared_ptr<const FrozenLayer>& layer : layers)
-    for (std::size_t h = 0; h < layer->shape().n_kv_heads; ++h) n += layer->n_entries(h);
+    for (std::size_t h = 0; h < layer->shape().n_kv_heads; ++h) n += layer->n_main(h);
   return n;
 }
 

@@ -74,7 +74,7 @@ struct AuditOptions {
 struct MethodAudit {
   std::size_t n_tokens = 0;
   std::size_t n_kv_heads = 0;          // with one, heads have no budget to share
-  std::vector<std::size_t> n_entries;  // of each method, over layers and KV heads
+  std::vector<std::size_t> n_entries;  // kept tokens of each; residual entries stand for none
   std::vector<CachePair> pairs;        // of the methods, as compare_caches() gives them
 
   // The pair of two methods, in either order.
