@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares Precis' ResKV with an implementation of its own, in float64 and straight from the
-description (docs/DESIGN.md, "ResKV"), not from the C++.
+description (docs/DESIGN.md, "Summaries of what is not kept"), not from the C++.
 
     compare_reskv.py RESKV_DUMP
 
@@ -23,27 +23,10 @@ except ImportError:
     print("skipped: this Python has no numpy")
     sys.exit(77)
 
+from array_checks import Mismatch, expect, expect_close  # noqa: E402
+
 FEWEST_CLUSTERS = 4
 MOST_CORRECTION = 10.0
-
-
-class Mismatch(Exception):
-    pass
-
-
-def expect(condition, *what):
-    if not condition:
-        raise Mismatch(" ".join(str(w) for w in what))
-
-
-def expect_close(actual, wanted, relative, absolute, *what):
-    actual, wanted = np.asarray(actual, np.float64), np.asarray(wanted, np.float64)
-    expect(actual.shape == wanted.shape, *what, "shapes", actual.shape, wanted.shape)
-    wrong = ~(np.abs(actual - wanted) <= relative * np.abs(wanted) + absolute)
-    if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise Mismatch(f"{' '.join(map(str, what))}: at {at} {actual[at]!r}, reference "
-                       f"{wanted[at]!r} ({int(wrong.sum())} of {wrong.size} differ)")
 
 
 class Layer:

@@ -23,29 +23,11 @@ except ImportError:
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
 import selkv_reference as ref  # noqa: E402
+from array_checks import Mismatch, expect, expect_close  # noqa: E402
 
 NEAR_TIE = 1e-6
 # Rounding of float32 logits near 10 moves a probability by about this much.
 NEAR_TIE_ROUTE = 1e-5
-
-
-class Mismatch(Exception):
-    pass
-
-
-def expect(condition, *what):
-    if not condition:
-        raise Mismatch(" ".join(str(w) for w in what))
-
-
-def expect_close(actual, wanted, relative, absolute, *what):
-    actual, wanted = np.asarray(actual, np.float64), np.asarray(wanted, np.float64)
-    expect(actual.shape == wanted.shape, *what, "shapes", actual.shape, wanted.shape)
-    wrong = ~(np.abs(actual - wanted) <= relative * np.abs(wanted) + absolute)
-    if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise Mismatch(f"{' '.join(map(str, what))}: at {at} {actual[at]!r}, reference "
-                       f"{wanted[at]!r} ({int(wrong.sum())} of {wrong.size} differ)")
 
 
 def equal_bits(a, b):

@@ -207,28 +207,35 @@ struct KeepingVisitor {
   }
 };
 
-void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
-            const Visible* visible, const StateView& state, Scratch& scratch) {
+// visitor(tile, work, first_row, state) is what handles the blocks of a tile.
+template <class MakeVisitor>
+void attend_tiles(const QueryView& queries, const EntryView& entries, const Visible* visible,
+                  const StateView& state, Scratch& scratch, const MakeVisitor& visitor) {
   if (queries.n_tokens == 0 || entries.n == 0) return;
   for_each_tile(
       queries, visible, scratch, [&](const Tile& tile, std::size_t first, const Workspace& work) {
         const std::size_t row = first * queries.group;
         const StateView part{state.max + row, state.sum + row, state.out + row * queries.head_dim};
         visit_blocks(tile, entries, work, entries.values != nullptr,
-                     AttendVisitor{tile, work, rule, part});
+                     visitor(tile, work, row, part));
       });
+}
+
+void attend(const QueryView& queries, const EntryView& entries, const LogitRule& rule,
+            const Visible* visible, const StateView& state, Scratch& scratch) {
+  attend_tiles(queries, entries, visible, state, scratch,
+               [&](const Tile& tile, const Workspace& work, std::size_t, const StateView& part) {
+                 return AttendVisitor{tile, work, rule, part};
+               });
 }
 
 void attend_keeping_logits(const QueryView& queries, const EntryView& entries,
                            const LogitRule& rule, const Visible* visible, const StateView& state,
                            float* logits, std::size_t stride, Scratch& scratch) {
-  if (queries.n_tokens == 0 || entries.n == 0) return;
-  for_each_tile(
-      queries, visible, scratch, [&](const Tile& tile, std::size_t first, const Workspace& work) {
-        const std::size_t row = first * queries.group;
-        const StateView part{state.max + row, state.sum + row, state.out + row * queries.head_dim};
-        visit_blocks(tile, entries, work, entries.values != nullptr,
-                     KeepingVisitor{tile, work, rule, part, logits + row * stride, stride});
+  attend_tiles(
+      queries, entries, visible, state, scratch,
+      [&](const Tile& tile, const Workspace& work, std::size_t row, const StateView& part) {
+        return KeepingVisitor{tile, work, rule, part, logits + row * stride, stride};
       });
 }
 

@@ -10,9 +10,9 @@
 // but not SSE4 date from before 2009: they run the portable code. Each target costs half a minute
 // of compiling.
 //
-// Under sanitizers a target costs four times that, and they judge code that is the same for all:
-// they see the widest one that most machines have and the portable one. Release tests run all of
-// them.
+// Sanitizers see two of them, the widest that most machines have and the portable one, whose
+// vectors are as wide as SSE4's: with ASan and UBSan packed_attention.cpp alone took 280 s to
+// compile for all. Release tests run every target that the processor has.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -2,6 +2,8 @@
 // and a text that moves as a whole answers as if it had stayed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/session_checks.h"
 #include "oracle/parity.h"
 #include "support/head_rows.h"
@@ -16,19 +18,29 @@ class Positions : public TinySession {
   Positions() : TinySession(160, 24) {}
 };
 
+// Models whose first layer is condensed, and those whose rows are whole blocks of quantised types.
+class FirstLayerPositions : public Positions {};
+class BlockPositions : public Positions {};
+
+std::string model_name(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Positions,
                          testing::Values("llama", "llama-hd80", "qwen2", "qwen2-yarn", "qwen3",
                                          "gemma3", "gemma3-scaled"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (c == '-') c = '_';
-                           return name;
-                         });
+                         model_name);
+INSTANTIATE_TEST_SUITE_P(Models, FirstLayerPositions,
+                         testing::Values("llama", "llama-hd80", "qwen2", "qwen2-yarn", "qwen3"),
+                         model_name);
+INSTANTIATE_TEST_SUITE_P(Models, BlockPositions,
+                         testing::Values("llama-hd64", "qwen3", "gemma3", "gemma3-scaled"),
+                         model_name);
 
 // In the first layer a key is its token and its position and nothing else.
-TEST_P(Positions, FirstKeysAreThoseOfTheKeptTokensReadAlone) {
-  if (engine_->config().is_sliding[0]) GTEST_SKIP() << "the first layer is not condensed";
+TEST_P(FirstLayerPositions, KeysAreThoseOfTheKeptTokensReadAlone) {
   const Session moved = condensed(request("streaming positions=compact", "40%"));
   const FrozenLayer& layer = *moved.frozen_layer(0);
   std::vector<Token> kept;
@@ -102,8 +114,7 @@ TEST_P(Positions, KeepingEverythingMovesNothing) {
   EXPECT_EQ(difference(plain, moved), "");
 }
 
-TEST_P(Positions, RowsOfOtherTypesAreTurnedBeforeTheyArePacked) {
-  if (engine_->config().head_dim % kBlockChannels != 0) GTEST_SKIP() << "no whole blocks";
+TEST_P(BlockPositions, RowsOfOtherTypesAreTurnedBeforeTheyArePacked) {
   const std::string spec = "score=recency select=head(recent=16,sinks=0)";
   CondenseRequest stays = request(spec, "40%");
   CondenseRequest moves = request(spec + " positions=compact", "40%");

@@ -82,7 +82,6 @@ TEST_P(SessionTest, KeepingEverythingEqualsFullBitForBit) {
   }
 }
 
-// Few tokens: on a busy machine every node of a graph waits for the slowest thread.
 // More threads than KV heads and than most machines' cores, and an odd number. On a busy machine
 // every node of a graph waits for the slowest thread, so that more of this takes minutes.
 TEST_P(SessionTest, AnyNumberOfThreadsGivesTheSameBits) {

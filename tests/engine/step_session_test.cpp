@@ -8,6 +8,7 @@
 #include "engine/batch.h"
 #include "engine/session_checks.h"
 #include "engine/step_cache.h"
+#include "oracle/parity.h"
 
 namespace precis::test {
 namespace {
@@ -103,14 +104,19 @@ TEST_P(StepSession, ManyTokensAtOnceEndWithinTheBudget) {
   }
 }
 
-// 100 tokens in one call are the chunks of 32, 32, 32 and 4 that it says.
+// 100 tokens in one call are the chunks of 32, 32, 32 and 4 that it says. Sliding layers drop rows
+// at the end of a call, so that theirs are added up in other slices: the same but for rounding.
 TEST_P(StepSession, OneCallIsItsChunks) {
-  if (engine_->config().window > 0) GTEST_SKIP() << "sliding rows are trimmed between calls";
   Session whole = condensed(request(stepping("h2o"), "60%"));
   Session parts = whole.fork();
   whole.extend(std::span(more_).first(100));
   for (const std::size_t at : {0, 32, 64, 96})
     parts.extend(std::span(more_).subspan(at, std::min<std::size_t>(32, 100 - at)));
+  if (engine_->config().window > 0) {
+    EXPECT_EQ(contents(whole).positions, contents(parts).positions);
+    EXPECT_LT(nmse(whole.last_logits(), parts.last_logits()), 1e-6);
+    return;
+  }
   EXPECT_TRUE(contents(whole) == contents(parts));
   EXPECT_TRUE(same_bits(whole.last_logits(), parts.last_logits()));
 }
@@ -124,12 +130,7 @@ TEST_P(StepSession, WithRoomToGrowItIsTheFullCache) {
   const auto a = continue_with(grown, std::span(more_).first(60));
   const auto b = continue_with(full, std::span(more_).first(60));
   ASSERT_EQ(a.size(), b.size());
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    error += std::pow(static_cast<double>(a[i] - b[i]), 2);
-    size += std::pow(static_cast<double>(b[i]), 2);
-  }
-  EXPECT_LT(error, 1e-8 * size);
+  EXPECT_LT(nmse(a, b), 1e-8);
 }
 
 // A budget in tokens that the prompt does not fill is filled by what comes after it.
@@ -232,8 +233,15 @@ TEST_P(StepSession, ACancelledCallLeavesNothing) {
                         continue_with(copy, std::span(more_).first(20))));
 }
 
-TEST_P(StepSession, QuantisedRowsAreRefused) {
-  if (engine_->config().head_dim % kBlockChannels != 0) GTEST_SKIP() << "no quantised rows";
+// Models whose rows are whole blocks, so that it is not for another reason.
+class BlockStepSession : public StepSession {};
+INSTANTIATE_TEST_SUITE_P(Models, BlockStepSession, testing::Values("gemma3", "llama-hd64"),
+                         [](const auto& info) {
+                           return std::string(info.param).substr(0, 5) == "gemma" ? "gemma3"
+                                                                                  : "llama_hd64";
+                         });
+
+TEST_P(BlockStepSession, QuantisedRowsAreRefused) {
   CondenseRequest req = request(stepping("h2o"), "60%");
   req.rows = {RowType::kF16, RowType::kQ8_0};
   const std::string message = error_of(ErrorCode::kUnsupported, [&] { condensed(req); });

@@ -86,8 +86,8 @@ class RunLogTest : public testing::Test {
   std::string path_;
 };
 
-// Every byte would be 15 minutes of waiting for the disk where it is slow: those around the ends of
-// lines, where the cases change, and every 13th.
+// Not at every byte, which took two minutes of waiting for a disk: at those around the ends of
+// lines, where the cases change, and at every 13th.
 TEST_F(RunLogTest, AFileCutAnywhereEndsUpTheSame) {
   finish();
   const std::string whole = read(path_);
