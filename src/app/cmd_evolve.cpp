@@ -13,6 +13,7 @@
 #include "app/row_type_options.h"
 #include "app/text_file.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "eval/budget_objective.h"
 #include "eval/budget_search.h"
 #include "eval/suite.h"
@@ -44,6 +45,13 @@ Method with_shares(const EvolveCommand& command, const std::vector<double>& shar
 }
 
 // Everything that the values depend on, but for the model.
+// A file's own name; as in the budget file, which is UTF-8.
+std::string name_of(const std::string& path) {
+  Utf8Assembler characters;
+  std::string name = characters.push(std::filesystem::path(path).filename().string());
+  return name += characters.finish();
+}
+
 std::vector<std::pair<std::string, std::string>> settings_of(const EvolveCommand& c) {
   const auto number = [](std::size_t n) { return std::to_string(n); };
   std::vector<std::pair<std::string, std::string>> out = {
@@ -64,8 +72,7 @@ std::vector<std::pair<std::string, std::string>> settings_of(const EvolveCommand
       {"weights", c.weights},
       {"version", PRECIS_VERSION}};
   for (const std::string& file : c.files)
-    out.emplace_back("sha256 of " + std::filesystem::path(file).filename().string(),
-                     sha256_of_file(file));
+    out.emplace_back("sha256 of " + name_of(file), sha256_of_file(file));
   return out;
 }
 
@@ -109,6 +116,10 @@ void check_options(const EvolveCommand& command) {
                        "search (leave out its layers stage): ",
                        error.what()));
   }
+  // CLI11's range lets NaN pass.
+  if (!(command.search.sigma > 0))
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("--sigma is ", command.search.sigma, "; it must be from 0.001 to 3"));
   if (command.search.population == 1)
     throw Error(ErrorCode::kInvalidArgument,
                 "--population 1 has nothing to compare: give at least 2, or 0 for CMA-ES's choice");
@@ -119,6 +130,13 @@ void search_budgets(const EvolveCommand& command, const std::shared_ptr<const En
   const EvalMethod method{parse_method(command.method + " layers=none"),
                           Budget::parse(command.keep), command.method, command.rows};
   const BudgetSearch search(file.shares.size(), command.search);
+  // Each is a number in the file, which is written whole after every generation.
+  constexpr std::size_t kMostCandidates = 100000;
+  if (search.n_candidates() > kMostCandidates)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("the search has ", search.n_candidates(), " candidates, at most ", kMostCandidates,
+               " can be kept: give fewer --generations or a smaller ", "--population"));
   std::vector<double> values = file.search.values;
   if (!values.empty())
     std::fprintf(stderr, "precis: going on after %zu of %zu candidates in '%s'\n", values.size(),
@@ -163,7 +181,7 @@ void evolve(EvolveCommand& command) {
     command.passages.texts.emplace_back(std::filesystem::path(file).filename().string(),
                                         read_text(file));
   BudgetFile file;
-  file.model = std::filesystem::path(command.model).filename().string();
+  file.model = name_of(command.model);
   file.model_sha256 = sha256_of_file(command.model);
   file.search.settings = settings_of(command);
   const BudgetSearchLog begun = begun_search(command.output, file);

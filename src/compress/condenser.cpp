@@ -307,6 +307,13 @@ void Condenser::give_up(std::size_t layer, std::size_t n_entries) {
   LayerTable table = table_of(layer, own.ranking, n_entries);
   table.scores = masked.data();
   own.draft.drop_to(select(table));
+  trim_carries(layer);
+}
+
+void Condenser::trim_carries(std::size_t layer) {
+  if (!method_.steps) return;
+  for (std::size_t h = 0; h < layers_[layer].kv.n_kv_heads; ++h)
+    keep_tokens(carries_[layer][h], drafts_[layer].draft.entries()[h].tokens);
 }
 
 std::size_t Condenser::make_room(std::size_t layer, const Ranking& ranking) {
@@ -369,6 +376,9 @@ void Condenser::note_held() {
   std::size_t bytes = 0;
   for (const Layer& layer : drafts_) bytes += layer.draft.bytes() + layer.ranking.bytes();
   for (const Waiting& layer : waiting_) bytes += layer.bytes();
+  for (const std::vector<StepCarry>& layer : carries_)
+    for (const StepCarry& carry : layer)
+      bytes += carry.fields.size() * sizeof(float) + carry.tokens.size() * sizeof(std::uint32_t);
   report_.most_held_bytes = std::max(report_.most_held_bytes, bytes);
 }
 
@@ -394,6 +404,9 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
   if (observation_.repeat_chunk != 0) report_.repeat_ms += observed.repeat_ms;
   Ranking ranking{score(heads, executor), output_norms(heads, executor),
                   observation_.hidden_cosine ? mean_of(observed.hidden_cosines) : 0};
+  if (!std::isfinite(ranking.hidden_cosine))
+    throw Error(ErrorCode::kInternal, concat("the hidden states of layer ", layer,
+                                             " are not finite: the model's weights are damaged"));
   report_.score_ms += watch.lap();
   throw_if_cancelled(cancel);
   const bool shared = shares_by_scores();
@@ -425,7 +438,8 @@ void Condenser::condense_layer(std::size_t layer, const TailRows& dense,
                                 {method_.positioner.get(), layers_[layer].rope}, executor, cancel),
                      std::move(ranking)});
   if (!residuals.empty()) drafts_.back().draft.set_residuals(residuals, executor);
-  if (shared && method_.residual != nullptr) waiting_.push_back({dense, observed});
+  if (shared && method_.residual != nullptr && can_hold_out())
+    waiting_.push_back({dense, observed});
   if (shared) note_held();
   if (uses_bias() && !method_.compensator->needs_all_layers()) add_biases(drafts_.size() - 1, 1);
   if (!stays_open()) freeze_drafts(executor, cancel);
@@ -466,8 +480,6 @@ void Condenser::freeze_drafts(Executor& executor, const CancelFlag* cancel) {
     throw_if_cancelled(cancel);
     if (details_) report_.mass_ratios.push_back(layer.draft.mass_ratios());
     layer.ranking = {};
-    for (std::size_t h = 0; method_.steps && h < layer.draft.entries().size(); ++h)
-      keep_tokens(carries_[frozen_.size()][h], layer.draft.entries()[h].tokens);
     next_place_ = std::max(next_place_, layer.draft.next_place());
     frozen_.push_back(layer.draft.freeze(executor));
   }

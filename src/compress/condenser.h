@@ -53,7 +53,9 @@ class Condenser {
   //
   // With decode=step what is remembered of an entry counts as its bytes, and the budget is that of
   // the cache to come too: a budget in tokens or bytes that the prompt does not fill is left to
-  // what comes after it, shared evenly by all heads; a ratio is of the prompt's cache, also 100%.
+  // what comes after it, shared evenly by all heads; one that does not hold the protected tokens is
+  // refused also where the prompt is shorter. A ratio is of the prompt's cache, also 100%; of a
+  // prompt not longer than the protected tokens it is none, and nothing is ever evicted.
   Condenser(Method method, Budget budget, std::vector<LayerShape> layers, std::size_t n_tokens,
             std::uint64_t seed, std::size_t fixed_bytes = 0, RowTypes rows = {});
 
@@ -135,6 +137,8 @@ class Condenser {
   // Shares what the pure method spends on a layer between main and residual entries: plans and
   // merges become those of the split that each head takes. Returns the residual entries, [heads];
   // empty if the prompt is too short for the stage. heads have their scores.
+  // Whether the prompt is long enough for the residual stage; the report says so if not.
+  bool can_hold_out();
   std::vector<ResidualEntries> split_layer(const LayerTable& table, const RowTypes& rows,
                                            std::vector<HeadView>& heads,
                                            std::vector<HeadPlan>& plans,
@@ -163,6 +167,8 @@ class Condenser {
   // Lets a new layer take its share from the earlier ones; returns how much that is.
   std::size_t make_room(std::size_t layer, const Ranking& ranking);
   void give_up(std::size_t layer, std::size_t n_entries);
+  // What is remembered of entries that are gone goes too.
+  void trim_carries(std::size_t layer);
   // Gives up entries until the layers fit in the budget's bytes.
   void fit_bytes();
   // Of n drafts from `first` on.

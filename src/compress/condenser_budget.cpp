@@ -55,6 +55,10 @@ void Condenser::plan_budget(const Budget& budget, std::size_t fixed_bytes) {
     return;
   }
   if (n_protected >= n_tokens_) {
+    // What comes later would go beyond a budget that is not one of this prompt's cache.
+    if (method_.steps && budget.unit != Budget::Unit::kRatio)
+      refuse_few_entries(budget, amount / all_layers_bytes(1),
+                         protection.n_sinks + protection.n_recent, whole, fixed_bytes);
     report_.skipped =
         concat("the prompt (", n_tokens_, " tokens) is not longer than the protected tokens (",
                protection.n_sinks, " first + ", protection.n_recent, " last)",

@@ -77,17 +77,20 @@ std::vector<std::vector<float>> Condenser::trial_biases(
   return std::move(method_.compensator->compensate({&entries, 1}).at(0));
 }
 
+bool Condenser::can_hold_out() {
+  if (method_.residual->queries_needed(n_tokens_) > 0) return true;
+  report_.residual_skipped =
+      concat("the prompt (", n_tokens_, " tokens) is too short to hold out queries of it");
+  return false;
+}
+
 std::vector<ResidualEntries> Condenser::split_layer(const LayerTable& table, const RowTypes& rows,
                                                     std::vector<HeadView>& heads,
                                                     std::vector<HeadPlan>& plans,
                                                     std::vector<HeadMerge>& merges,
                                                     Executor& executor) {
+  if (!can_hold_out()) return {};
   const Residual& stage = *method_.residual;
-  if (stage.queries_needed(n_tokens_) == 0) {
-    report_.residual_skipped =
-        concat("the prompt (", n_tokens_, " tokens) is too short to hold out queries of it");
-    return {};
-  }
   const std::size_t d = heads.front().head_dim;
   const std::size_t main_extra = sizeof(std::int32_t) + (uses_bias() ? sizeof(float) : 0);
   std::vector<Split> splits;
@@ -118,12 +121,15 @@ std::vector<ResidualEntries> Condenser::split_layer(const LayerTable& table, con
       own.push_back({&split.plans[h], split.merges.empty() ? nullptr : &split.merges[h],
                      split.biases.empty() ? std::span<const float>() : split.biases[h],
                      split.n_residual[h]});
-      usable[h].push_back(own.size() == 1 || split.n_residual[h] > 0 ? 1 : 0);
     }
     trials[h] = stage.try_splits(heads[h], own);
     PRECIS_CHECK(trials[h].size() == own.size(), trials[h].size(), " vs ", own.size());
-    for (std::size_t s = 0; s < own.size(); ++s)
+    for (std::size_t s = 0; s < own.size(); ++s) {
       check_entries(trials[h][s].entries, heads[h], own[s].n_residual);
+      // Fewer main entries for no residual ones, where a merge took in all that is evicted, is
+      // never better than the pure method.
+      usable[h].push_back(s == 0 || trials[h][s].entries.size() > 0 ? 1 : 0);
+    }
   });
   const std::vector<std::size_t> chosen = stage.choose(trials, usable);
   PRECIS_CHECK(chosen.size() == heads.size(), chosen.size(), " vs ", heads.size());

@@ -2,10 +2,12 @@
 // method as text. Grammar (whitespace separates words):
 //
 //   SPEC   := PRESET [ARGS] STAGE* | STAGE+
-//   STAGE  := KIND '=' NAME [ARGS]     KIND: score select layers merge bias positions residual
-//   decode ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')' VALUE  := letters, digits and _-+.
-//   or, for a path, anything but " and control characters
-//             between two "
+//   STAGE  := KIND '=' NAME [ARGS]
+//   KIND   := score | select | layers | merge | bias | positions | residual | decode
+//
+//   ARGS   := '(' KEY '=' VALUE (',' KEY '=' VALUE)* ')'
+//
+//   VALUE  := letters, digits and _-+. or, for a path, what stands between two "
 //
 // ARGS of a preset set any parameter of its stages by name (in every stage that has it), or a stage
 // itself (select=shared). Later STAGE words replace the preset's stage of that kind, with its own

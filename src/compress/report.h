@@ -37,7 +37,8 @@ struct CompressionReport {
   std::vector<RowType> key_types;
   std::vector<double> key_errors;
   // The most that was held of layers so far while their shares of the budget were open: entries as
-  // f16, and scores. 0: every layer's share was known before.
+  // f16, scores, and with a residual stage dense rows and queries too. 0: every layer's share was
+  // known before.
   std::size_t most_held_bytes = 0;
   std::size_t n_routed = 0;  // sums over layers and heads, see HeadMerge
   std::size_t n_dropped = 0;

@@ -237,8 +237,9 @@ class LayerBudgets {
   virtual double weigh(const LayerTable& table) const;
   // Called whenever another layer was scored: the entries of all heads together that each layer so
   // far should have now, [done.size()], finite, when n_entries is what all layers may have in the
-  // end. What a layer gives up for the layers after it is gone, so a wish must not grow from call
-  // to call. done[l].n_entries is not set. weights are those of weigh().
+  // end. What a layer gives up for the layers after it is gone: a wish that grows from call to
+  // call is met with what the layer still has, and part of the budget stays free. done[l].n_entries
+  // is not set. weights are those of weigh().
   virtual std::vector<double> divide(std::span<const LayerTable> done,
                                      std::span<const double> weights, std::size_t n_entries) const;
 };

@@ -47,11 +47,11 @@ class CacheAttention final : public AttentionOp {
   // prompt of n_prompt, and blocks of observed->block positions; nullptr stops. Prompt token = tail
   // row.
   void observe(ObservedQueries* observed, std::size_t n_prompt);
-  // For layers with `stepped`: a call takes at most StepCache::kChunk tokens, whose attention the
-  // step caches have then observed; the caller commits or drops them.
   // True if work was left out because the cancel flag was up; cleared by reading.
   bool take_cancelled() { return cancelled_.exchange(false); }
 
+  // For layers with `stepped`: a call takes at most StepCache::kChunk tokens, whose attention the
+  // step caches have then observed; the caller commits or drops them.
   void prepare(std::size_t first_layer, std::size_t last_layer, std::size_t n_tokens) override;
   void store(const AttentionCall& call) noexcept override;
   void attend(const AttentionCall& call) noexcept override;

@@ -46,39 +46,54 @@ void Session::Impl::hold(std::vector<FrozenLayer> frozen, Condenser& condenser) 
   const std::vector<std::vector<StepCarry>> carries = condenser.take_carries();
   const auto rules = carries.empty() ? std::shared_ptr<const StepRules>()
                                      : std::make_shared<const StepRules>(condenser.step_rules());
-  move_sliding(static_cast<std::int64_t>(next_position) - static_cast<std::int64_t>(n_positions));
-  n_positions = next_position;
+  // All of it is made before anything is replaced, so that a lack of memory changes nothing.
+  std::vector<LayerCache> held(layers.size());
   const std::vector<std::size_t> indices = engine->compressible_indices();
   for (std::size_t i = 0; i < frozen.size(); ++i) {
-    LayerCache& layer = layers[indices[i]];
-    layer.tail = TailRows(shape(), static_cast<std::int32_t>(n_positions));
+    LayerCache& layer = held[indices[i]];
+    layer.tail = TailRows(shape(), static_cast<std::int32_t>(next_position));
     const auto rows = std::make_shared<const FrozenLayer>(std::move(frozen[i]));
     if (rules == nullptr)
       layer.frozen = rows;
     else
       layer.stepped.emplace(rules, *rows, carries[i], condenser.step_entries(), config().group(),
-                            static_cast<std::int32_t>(n_positions));
+                            static_cast<std::int32_t>(next_position));
   }
+  const std::int64_t delta =
+      static_cast<std::int64_t>(next_position) - static_cast<std::int64_t>(n_positions);
+  for (std::size_t il = 0; il < layers.size(); ++il)
+    if (config().is_sliding[il] && delta != 0) held[il].tail = moved_sliding(il, delta);
+  for (std::size_t il = 0; il < layers.size(); ++il)
+    if (config().is_sliding[il] && delta == 0) held[il].tail = std::move(layers[il].tail);
+  layers.swap(held);
+  n_positions = next_position;
 }
 
-void Session::Impl::move_sliding(std::int64_t delta) {
-  if (delta == 0) return;
+TailRows Session::Impl::moved_sliding(std::size_t layer, std::int64_t delta) const {
+  TailRows tail = layers[layer].tail;
   const std::size_t d = config().head_dim;
   std::vector<float> row(d);
-  for (std::size_t il = 0; il < layers.size(); ++il) {
-    if (!config().is_sliding[il]) continue;
-    const Rope rope = engine->model().rope(il);
-    RopeTurn turn(rope);
-    turn.set_delta(delta);
-    TailRows& tail = layers[il].tail;
-    for (std::size_t h = 0; h < config().n_kv_heads; ++h)
-      for (std::size_t t = 0; t < tail.size(); ++t) {
-        convert_rows(tail.key_row(h, t), row.data(), d);
-        turn.apply(row.data());
-        convert_rows(row.data(), tail.key_row(h, t), d);
-      }
-    tail.set_first_position(tail.first_position() + static_cast<std::int32_t>(delta));
-  }
+  const Rope rope = engine->model().rope(layer);
+  RopeTurn turn(rope);
+  turn.set_delta(delta);
+  for (std::size_t h = 0; h < config().n_kv_heads; ++h)
+    for (std::size_t t = 0; t < tail.size(); ++t) {
+      convert_rows(tail.key_row(h, t), row.data(), d);
+      turn.apply(row.data());
+      convert_rows(row.data(), tail.key_row(h, t), d);
+    }
+  tail.set_first_position(tail.first_position() + static_cast<std::int32_t>(delta));
+  return tail;
+}
+
+// Those of sliding layers when the prompt of n_tokens is condensed; or, as a cache that keeps its
+// size must stay within its budget, the most that they ever take between calls.
+std::size_t Session::Impl::sliding_bytes(const Method& method, std::size_t n_tokens) const {
+  const std::size_t window = config().window;
+  const std::size_t n_rows =
+      method.steps && window > 0 ? 2 * window - 1 : std::min(n_tokens, window);
+  const std::size_t n_layers = config().n_layers - engine->compressible_indices().size();
+  return n_layers * n_rows * config().n_kv_heads * shape().row_pair_bytes();
 }
 
 void Session::Impl::throw_if_left_out() {
@@ -97,8 +112,8 @@ void Session::Impl::extend(std::span<const Token> tokens, std::size_t n_logits,
   const std::size_t n_vocab = config().n_vocab;
   const std::size_t most =
       steps() ? std::min(StepCache::kChunk, runner.chunk_tokens()) : runner.chunk_tokens();
-  const std::size_t chunk = even_chunk(tokens.size(), most);
   begin(tokens.size(), n_logits);
+  const std::size_t chunk = even_chunk(tokens.size(), most);
   // What earlier chunks evicted cannot come back otherwise.
   std::vector<std::optional<StepCache>> stepped;
   if (steps() && tokens.size() > chunk) stepped = copy_stepped();
@@ -215,7 +230,8 @@ CompressionReport Session::compress(const CondenseRequest& request, const CallCo
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::size_t> indices = impl.engine->compressible_indices();
   Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(),
-                      impl.n_positions, request.seed, sliding_bytes(), request.rows);
+                      impl.n_positions, request.seed,
+                      impl.sliding_bytes(request.method, impl.n_positions), request.rows);
   if (request.details) condenser.report_details();
   if (control.progress) control.progress({0, 0, indices.size()});
   for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -256,13 +272,9 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
   impl.check_room(tokens.size());
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::size_t> indices = impl.engine->compressible_indices();
-  const ModelConfig& c = impl.config();
-  const std::size_t sliding_rows = std::min(tokens.size(), c.window);
-  const std::size_t n_sliding = c.n_layers - indices.size();
   Condenser condenser(request.method, request.budget, impl.engine->compressible_layers(),
                       tokens.size(), request.seed,
-                      n_sliding * sliding_rows * c.n_kv_heads * impl.shape().row_pair_bytes(),
-                      request.rows);
+                      impl.sliding_bytes(request.method, tokens.size()), request.rows);
   if (request.details) condenser.report_details();
   std::size_t next = 0;
   double compress_ms = 0;
@@ -283,7 +295,12 @@ CompressionReport Session::condense(std::span<const Token> tokens, const Condens
                    frozen = condenser.finish(impl.engine->backend(), control.cancel);
                  compress_ms += milliseconds_since(layer_start);
                });
-  if (!frozen.empty()) impl.hold(std::move(frozen), condenser);
+  try {
+    if (!frozen.empty()) impl.hold(std::move(frozen), condenser);
+  } catch (...) {
+    impl.clear();
+    throw;
+  }
   impl.rows = request.rows;
   impl.compress_ms = compress_ms + condenser.report().repeat_ms;
   impl.prefill_ms = milliseconds_since(start) - impl.compress_ms;
@@ -362,13 +379,6 @@ Session Session::fork() const {
 void Session::reset() { impl_->clear(); }
 
 std::size_t Session::next_position() const { return impl_->n_positions; }
-
-std::size_t Session::sliding_bytes() const {
-  std::size_t bytes = 0;
-  for (std::size_t il = 0; il < impl_->layers.size(); ++il)
-    if (impl_->config().is_sliding[il]) bytes += impl_->layers[il].tail.used_bytes();
-  return bytes;
-}
 
 std::size_t Session::kv_bytes() const {
   std::size_t bytes = 0;

@@ -53,7 +53,8 @@ class Session {
   Session(Session&&) noexcept;
 
   // Reads the whole prompt into a dense cache. observe: what to keep of each layer for a later
-  // compress(): Method::observation() of its method, or {SIZE_MAX}, all queries, for any method.
+  // compress(): Method::observation() of its method, or {SIZE_MAX}, all queries, for any method
+  // that reads nothing else.
   // Called again it goes on: a later compress() sees one prompt, though sums may be cut otherwise
   // than in one call and so differ in their last bits. Forks of a document's session can read
   // different questions so. Throws Error(kInvalidArgument) for an empty prompt, for one longer than
@@ -64,7 +65,8 @@ class Session {
   // Condenses the dense cache that prefill() left. Needs its queries.
   CompressionReport compress(const CondenseRequest& request, const CallControl& control = {});
   // prefill and compress, layer by layer: each layer's dense rows are freed once they are
-  // condensed. Gives the same bits as prefill + compress, in much less memory.
+  // condensed (with a residual stage and a budget that layers share, at the end). Gives the same
+  // bits as prefill + compress, in much less memory.
   CompressionReport condense(std::span<const Token> tokens, const CondenseRequest& request,
                              const CallControl& control = {});
 
@@ -122,8 +124,6 @@ class Session {
   const ObservedQueries& observed(std::size_t layer) const;
 
  private:
-  std::size_t sliding_bytes() const;
-
   // One token that goes through a graph shared with other sessions. begin_token throws as extend
   // does and makes room for the logits; then the graph runs over token_attention() and writes
   // token_logits() [n_vocab]; then commit_token, or drop_token to be as before begin_token.

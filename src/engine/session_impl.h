@@ -67,11 +67,14 @@ struct Session::Impl {
       tail.drop_front(tail.size() - config().window);
   }
 
-  // In place of the dense rows of all tokens so far, what the condenser left of them.
+  // In place of the dense rows of all tokens so far, what the condenser left of them. Without
+  // memory for it nothing changes.
   void hold(std::vector<FrozenLayer> frozen, Condenser& condenser);
 
-  // Rows of sliding layers stay as near to what comes next as they were.
-  void move_sliding(std::int64_t delta);
+  // Rows of a sliding layer as near to what comes next as they were, when that moves by delta.
+  TailRows moved_sliding(std::size_t layer, std::int64_t delta) const;
+  // Bytes of the sliding layers that a budget is charged with.
+  std::size_t sliding_bytes(const Method& method, std::size_t n_tokens) const;
 
   // Before, after, and in place of a call that appends tokens.
   void begin(std::size_t n_tokens, std::size_t n_logits);

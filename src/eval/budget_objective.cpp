@@ -42,13 +42,18 @@ double BudgetObjective::mean_kl(const Method& method) const {
                   concat("at keep ", method_.budget.print(), " nothing is left out (",
                          *report.skipped, "): there are no budgets of layers to search"));
     const std::size_t n = reference.read.size();
-    const std::span<const float> logits = session.extend(reference.read, n, control);
-    const std::size_t n_vocab = logits.size() / n;
+    const std::size_t n_vocab = reference.logits.size() / n;
+    // With decode=step, tokens read at once evict later than those of an answer.
+    const std::size_t n_at_once = method.steps ? 1 : n;
     double own = 0;
-    for (std::size_t t = 0; t < n; ++t)
-      own += compare_logits(std::span(reference.logits).subspan(t * n_vocab, n_vocab),
-                            logits.subspan(t * n_vocab, n_vocab))
-                 .kl;
+    for (std::size_t t = 0; t < n; t += n_at_once) {
+      const std::span<const float> logits =
+          session.extend(std::span(reference.read).subspan(t, n_at_once), n_at_once, control);
+      for (std::size_t i = 0; i < n_at_once; ++i)
+        own += compare_logits(std::span(reference.logits).subspan((t + i) * n_vocab, n_vocab),
+                              logits.subspan(i * n_vocab, n_vocab))
+                   .kl;
+    }
     sum += own / static_cast<double>(n);
   }
   return sum / static_cast<double>(references_.size());

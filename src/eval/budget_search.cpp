@@ -9,8 +9,8 @@
 namespace precis {
 namespace {
 
-// A layer with less than a twentieth of the mean, or more than twenty times it, is out of reach of
-// any keep that matters: protected tokens alone are more, or all tokens fewer.
+// Shares differ by a factor of exp(6) at most: beyond, protected tokens alone are more, or all
+// tokens fewer, at any keep that matters.
 constexpr double kMostLogShare = 3.0;
 // Shares are rounded to what the file says, so that a candidate is worth what its file is.
 constexpr double kShareStep = 1e-4;

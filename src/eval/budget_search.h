@@ -6,12 +6,12 @@
 // Deviation: the paper was read as its abstract and in summaries; its code was not found. Groups of
 //   8, the first step of 0.3 and the population of CMA-ES are what the summaries and CMA-ES itself
 //   say; 10 generations a group are this project's choice.
-// Deviation: a number stands for the logarithm of a layer's share, so that no budget is negative.
-// The
-//   paper searches entries.
-// Deviation: every candidate is scaled to the same budget before it is tried. In the paper the
-// task's
-//   score is multiplied by a term for the size of the cache, and only the result is scaled.
+// Deviation: a number is the logarithm of a layer's share, so that no budget is negative. The paper
+//   searches entries.
+// Deviation: every candidate is scaled to the same budget before it is tried. In the paper a term
+// for
+//   the size of the cache multiplies the task's score, and only the result is scaled.
+// Deviation: the score of a candidate is KL to the full cache (budget_objective.h), not a task's.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 // with its default constants.
 //
 // Deviation: only positive weights (the tutorial's active update also learns from the worse half).
+// Deviation: sigma grows by a factor of e at most per generation, and eigenvalues stay above 1e-14.
 //
 //   CmaEs search(start, 0.3, 0, seed);
 //   for (...) { const auto& points = search.ask(); ... search.tell(values); }

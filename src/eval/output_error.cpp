@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernels/packed_rows.h"
+#include "kernels/rope.h"
 
 namespace precis {
 namespace {
@@ -51,17 +52,21 @@ std::vector<std::vector<double>> OutputErrorProbe::measure(const Session& conden
   std::vector<Scratch> scratch(executor.n_workers());
   std::vector<std::shared_ptr<const FrozenLayer>> frozen;
   for (const std::size_t layer : layers) frozen.push_back(condensed.condensed_layer(layer));
+  // Where entries moved (positions=compact), what comes next moved with them.
+  const std::int64_t moved =
+      static_cast<std::int64_t>(condensed.next_position()) - static_cast<std::int64_t>(n_prefix_);
   executor.run(layers.size() * n_heads, [&](std::size_t task, std::size_t worker) {
     throw_if_cancelled(cancel);
     const std::size_t l = task / n_heads;
     const std::size_t h = task % n_heads;
-    out[l][h] = measure_head(*frozen[l], layers[l], h, scratch[worker]);
+    out[l][h] = measure_head(*frozen[l], layers[l], h, moved, scratch[worker]);
   });
   return out;
 }
 
 double OutputErrorProbe::measure_head(const FrozenLayer& frozen, std::size_t layer,
-                                      std::size_t head, Scratch& scratch) const {
+                                      std::size_t head, std::int64_t moved,
+                                      Scratch& scratch) const {
   const ModelConfig& c = whole_.engine()->config();
   const ObservedQueries& observed = whole_.observed(layer);
   const std::size_t group = c.group();
@@ -91,7 +96,15 @@ double OutputErrorProbe::measure_head(const FrozenLayer& frozen, std::size_t lay
   States full(n * group, d);
   attend(queries, all, rule, before.data(), full.view(), scratch);
   States condensed(n * group, d);
-  attend(queries, frozen.head(head), rule, entries.data(), condensed.view(), scratch);
+  std::vector<float> moved_rows = rows;
+  if (moved != 0) {
+    const Rope rope = whole_.engine()->model().rope(layer);
+    RopeTurn turn(rope);
+    turn.set_delta(moved);
+    for (std::size_t r = 0; r < n * group; ++r) turn.apply(moved_rows.data() + r * d);
+  }
+  attend({moved_rows.data(), n, group, d, group * d}, frozen.head(head), rule, entries.data(),
+         condensed.view(), scratch);
   States later(n * group, d);
   attend(queries, all, rule, own.data(), later.view(), scratch);
   merge_states(condensed.view(), later.view(), n * group, d);

@@ -21,7 +21,7 @@ class OutputErrorProbe {
 
  private:
   double measure_head(const FrozenLayer& frozen, std::size_t layer, std::size_t head,
-                      Scratch& scratch) const;
+                      std::int64_t moved, Scratch& scratch) const;
 
   Session whole_;
   std::size_t n_prefix_;

@@ -10,6 +10,9 @@
 //                                        canonical SPEC has the shares themselves:
 //                                        layers=weights(list=...,fit=exact).
 //
+// Deviation: the search minimises KL to the full cache on a text; the paper's is for a task's
+// score.
+//
 // There is no preset: without the budgets of a model there is no method.
 #include "compress/method.h"
 

@@ -11,9 +11,9 @@
 // where equal heads answered none.
 //
 // Cost: as layers come, the entries that fall below the best so far are given up (condenser.h), so
-// that there is never more than one whole budget and one layer. Finding the threshold reads the
-// scores of all layers so far: L^2 / 2 times what a
-// layer's are.
+// that there is never more than one whole budget and one layer (all dense layers with a residual
+// stage, docs/DESIGN.md). Finding the threshold reads the scores of all layers so far: L^2 / 2
+// times what a layer's are.
 //
 // Ties go to the earlier token, then to the earlier layer and head.
 #include <algorithm>

@@ -41,6 +41,7 @@
 //   before better in the prefill.
 // Deviation: with a soft-cap, ln s is the capped logit, and the merged key's logit is capped again.
 // Deviation: the preset scores with SnapKV at this project's defaults in place of PyramidInfer.
+// Deviation: with positions=compact logits are those of the old places.
 // Deviation: votes are what one condensing merges; those of an earlier one are not counted on.
 // Deviation: cap, off by default, leaves out the least attended arrivals of a kept token.
 #include <algorithm>

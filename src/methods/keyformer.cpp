@@ -20,6 +20,7 @@
 // Deviation: zeta comes from a hash of the seed, the query and the token: the same on every run.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "compress/method.h"
 #include "compress/step.h"
@@ -85,24 +86,29 @@ class KeyformerScorer final : public Scorer, public StepScorer {
   }
 
   // exp((x + zeta) / tau) is (e^x / -ln u)^(1 / tau) up to what the row has in common; the first
-  // pass is for its sum, the second adds.
+  // passes are for what it has in common, the last adds.
   void observe(const StepHead& head) const override {
     const double tau = params_.tau + kTauGrowth * static_cast<double>(head.n_before + 1);
     for (std::size_t g = 0; g < head.group; ++g) {
       const float* row = head.attention + g * head.attention_stride;
       const std::uint64_t number = (head.n_before * head.group + g) << kPositionBits;
-      const auto weight = [&](std::size_t i) {
+      // Logarithms: at a small tau the weights themselves overflow.
+      const auto log_weight = [&](std::size_t i) {
         const auto position = static_cast<std::uint64_t>(head.positions[i]);
         const float u = hashed_uniform(head.seed ^ kStepSalt, number + position) + 0x1p-25f;
         // u is below 1 but for rounding, which would make the weight infinite.
         const float exponential = -std::log(std::min(u, kBelowOne));
-        return std::pow(row[i] / exponential, static_cast<float>(1 / tau));
+        return (std::log(static_cast<double>(row[i])) -
+                std::log(static_cast<double>(exponential))) /
+               tau;
       };
+      double largest = -std::numeric_limits<double>::infinity();
+      for (std::size_t i = 0; i < head.n; ++i) largest = std::max(largest, log_weight(i));
+      if (!std::isfinite(largest)) continue;
       double sum = 0;
-      for (std::size_t i = 0; i < head.n; ++i) sum += static_cast<double>(weight(i));
-      if (!(sum > 0)) continue;
+      for (std::size_t i = 0; i < head.n; ++i) sum += std::exp(log_weight(i) - largest);
       for (std::size_t i = 0; i < head.n; ++i)
-        head.fields.row(0)[i] += static_cast<float>(static_cast<double>(weight(i)) / sum);
+        head.fields.row(0)[i] += static_cast<float>(std::exp(log_weight(i) - largest) / sum);
     }
   }
 

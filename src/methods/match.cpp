@@ -24,7 +24,13 @@
 //   the stored ones. The paper's values start from 0.
 // Deviation: the paper's reference queries come from a second pass (the context repeated, or
 //   questions that the model makes up); its keys can also be chosen greedily (OMP).
+// Deviation: weights stay between exp(-3) and exp(3).
 // Deviation: the paper decides nothing on held-out queries.
+// Deviation: layers that give up entries for later ones (layers=global) are fitted with the entries
+//   that they have at that time.
+//
+// With another bias stage than bias=ratio(alpha=1,mode=head), or none, the weights are lost that
+// the values were fitted with: write fit=values then.
 #include <Eigen/Cholesky>
 #include <Eigen/Core>
 #include <algorithm>
@@ -73,7 +79,7 @@ struct MatchParams {
 // Reference tokens of the prompt, ascending: the last ones and an even spread of the others.
 std::vector<std::size_t> reference_tokens(std::size_t n_tokens, std::size_t window,
                                           std::size_t most) {
-  most = std::min(std::max<std::size_t>(most, 2), n_tokens);
+  most = std::min(std::max(most, kHeldOut), n_tokens);
   // A spread of half of them at least, or the fit knows the window only.
   const std::size_t n_last = std::min(window, (most + 1) / 2);
   const std::size_t n_spread = most - n_last;
@@ -102,8 +108,10 @@ Matrix rows_as_floats(const Half* rows, const std::vector<std::uint32_t>& tokens
 
 using Rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// The queries of the tokens as if they stood behind the prompt, [tokens, group, head_dim].
-std::vector<float> queries_behind(const HeadView& head, const std::vector<std::size_t>& tokens) {
+// The queries of the tokens as if they stood at `place`, counted from the prompt's first token,
+// [tokens, group, head_dim].
+std::vector<float> queries_at(const HeadView& head, const std::vector<std::size_t>& tokens,
+                              std::int64_t place) {
   std::vector<float> rows;
   for (const std::size_t t : tokens)
     for (std::size_t g = 0; g < head.group; ++g) {
@@ -114,10 +122,26 @@ std::vector<float> queries_behind(const HeadView& head, const std::vector<std::s
   RopeTurn turn(*head.rope);
   float* row = rows.data();
   for (const std::size_t t : tokens) {
-    turn.set_delta(static_cast<std::int64_t>(head.n_tokens - t));
+    turn.set_delta(place - static_cast<std::int64_t>(t));
     for (std::size_t g = 0; g < head.group; ++g, row += head.head_dim) turn.apply(row);
   }
   return rows;
+}
+
+// The kept keys where they will stand, [kept, head_dim].
+Matrix kept_keys(const HeadView& head, const std::vector<std::uint32_t>& kept) {
+  Matrix keys = rows_as_floats(head.entries.keys, kept, head.head_dim);
+  if (head.places == nullptr || head.rope == nullptr) return keys;
+  RopeTurn turn(*head.rope);
+  std::vector<float> row(head.head_dim);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    Eigen::Map<Vector> channels(row.data(), static_cast<Eigen::Index>(row.size()));
+    channels = keys.row(static_cast<Eigen::Index>(i));
+    turn.set_delta(head.places[kept[i]] - static_cast<std::int64_t>(kept[i]));
+    turn.apply(row.data());
+    keys.row(static_cast<Eigen::Index>(i)) = channels;
+  }
+  return keys;
 }
 
 // What the queries get from the whole prompt, and the log-sum-exps of their rows.
@@ -140,13 +164,16 @@ Matrix outputs_of(HeadView& head, const std::vector<float>& queries, std::size_t
 
 Reference observe(HeadView& head, const HeadPlan& plan, const std::vector<std::size_t>& tokens) {
   const std::size_t d = head.head_dim;
-  const std::vector<float> queries = queries_behind(head, tokens);
+  const auto behind = static_cast<std::int64_t>(head.n_tokens);
+  std::vector<float> queries = queries_at(head, tokens, behind);
   std::vector<float> log_sum_exp;
   Reference out;
   out.output = outputs_of(head, queries, tokens.size(), log_sum_exp);
+  if (head.places != nullptr)
+    queries = queries_at(head, tokens, head.places[head.n_tokens - 1] + 1);
   const auto n_rows = static_cast<Eigen::Index>(log_sum_exp.size());
   const Eigen::Map<const Rows> query_rows(queries.data(), n_rows, static_cast<Eigen::Index>(d));
-  out.probability = query_rows * rows_as_floats(head.entries.keys, plan.kept, d).transpose();
+  out.probability = query_rows * kept_keys(head, plan.kept).transpose();
   const LogitRule& rule = head.rule;
   for (Eigen::Index j = 0; j < out.probability.cols(); ++j)
     for (Eigen::Index i = 0; i < n_rows; ++i) {
@@ -242,6 +269,7 @@ void try_weights(const Reference& fit, const Reference& held, const Matrix& valu
 Vector best_weights(const Reference& fit, const Reference& held, const Matrix& values,
                     std::size_t n_fixed) {
   Fit best;
+  best.weights = Vector::Ones(fit.probability.cols());
   for (const float ridge : kWeightRidges)
     try_weights(fit, held, values, fit_weights(fit.probability, ridge, n_fixed), false, n_fixed,
                 best);
@@ -267,6 +295,10 @@ class MatchMerger final : public Merger {
         reference_tokens(head.n_tokens, static_cast<std::size_t>(params_.window),
                          static_cast<std::size_t>(params_.queries) / head.group);
     const Fit best = choose(head, plan, tokens);
+    // The fit stands for all that is evicted.
+    if (best.weights.size() > 0)
+      visit_evicted(head.n_tokens, plan,
+                    [&](std::uint32_t token, std::size_t) { out.absorbed.push_back(token); });
     for (std::size_t j = 0; j < m && best.weights.size() > 0; ++j) {
       const auto row = static_cast<Eigen::Index>(j);
       out.mass_ratio[j] = best.weights[row];

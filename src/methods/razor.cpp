@@ -23,8 +23,9 @@
 //   repetition, so that echo and induction are not told apart.
 // Deviation: a retrieval head is a KV head: the best query head of the group counts.
 // Deviation: C is 20. With the paper's 5 a keep of 20 % is all buffers and no head is kept whole.
-// Deviation: heads whose scores are within a thousandth of each other may share the last of the
-// budget.
+// Deviation: heads whose scores differ by less than a thousandth may share the last of the budget.
+// Deviation: the buffer is the larger of N / C and the select stage's recent tokens, 16.
+//   The paper's least is not in the note that was read.
 #include <cmath>
 
 #include "base/error.h"

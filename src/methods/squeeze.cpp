@@ -16,14 +16,11 @@
 //   ones are known: after j of L layers each has what the rule gives among these j, and the part of
 //   the budget that is still free, (L - j) / j of b, on top. A layer that is among the least
 //   important of the first layers and not of all may have given up entries by then; they are not
-//   spent elsewhere.
-// Deviation: the paper's text was read in a note, its clustering code was not found. p = 0.35 is
-// from
-//   memory of its range of 0.3 to 0.4.
+//   spent elsewhere (cosines of 0.1, 0.2, 0.7 and 0.99 in this order: an eighth of the budget).
+// Deviation: the paper's text was read in a note, its clustering code was not found. Its p is
+//   0.3 to 0.4, from memory.
 // Deviation: cosines are of the layers that can be condensed.
-// Deviation: of fewer than three distinct cosines each is a group of its own, and one group alone
-// gets
-//   equal budgets.
+// Deviation: of fewer than three distinct cosines each is a group; one alone gets equal budgets.
 #include <algorithm>
 #include <limits>
 

@@ -3,6 +3,7 @@
 //
 // With decode=step the cache rolls on as in the paper.
 //
+// Deviation: without it later tokens are never evicted.
 // Deviation: positions are kept, where the paper renumbers the tokens of the cache at every step.
 #include "compress/method.h"
 #include "compress/step.h"

@@ -9,6 +9,7 @@
 // decode=step adds attention times the norm at every token, and evicts the lowest.
 //
 // Deviation: the prompt is condensed once, with every query seeing the whole cache.
+// Deviation: with decode=step the authors' code adds attention without the norm.
 // Deviation: with a merge stage the norm stays that of the value as it came.
 // Deviation: attention is summed over the query heads of a KV head.
 // Deviation: 16 recent tokens are kept. The authors' H2O form gives them half of the budget, the

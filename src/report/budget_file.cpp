@@ -19,6 +19,10 @@ constexpr const char* kFormat = "precis layer budgets";
 constexpr int kVersion = 1;
 // A search of 50,000 candidates takes 1 MB.
 constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
+// What is printed has 3 levels and some 30 members. The JSON library looks members up one by one
+// (80,000 took 21 s) and writes nested values by recursion (100,000 levels overran the stack).
+constexpr int kDeepest = 8;
+constexpr std::size_t kMostMembers = 1000;
 // What layers=weights takes.
 constexpr double kLeastShare = 1e-3;
 constexpr double kMostShare = 1e6;
@@ -26,8 +30,15 @@ constexpr double kMostShare = 1e6;
 class Reader {
  public:
   Reader(std::string_view text, const std::string& name) : name_(name) {
+    std::size_t n_members = 0;
+    const auto check_size = [&](int depth, Json::parse_event_t event, Json&) {
+      if (depth > kDeepest) reject(concat("nested more than ", kDeepest, " deep"));
+      if (event == Json::parse_event_t::key && ++n_members > kMostMembers)
+        reject(concat("more than ", kMostMembers, " members"));
+      return true;
+    };
     try {
-      json_ = Json::parse(text);
+      json_ = Json::parse(text, check_size);
     } catch (const Json::parse_error& error) {
       const std::string_view before = text.substr(0, error.byte > 0 ? error.byte - 1 : 0);
       std::size_t line = 1;
@@ -53,7 +64,9 @@ class Reader {
     return *found;
   }
   std::string text(const Json& object, const char* key) const {
-    const Json& value = member(object, key);
+    return text(member(object, key), std::string(key));
+  }
+  std::string text(const Json& value, const std::string& key) const {
     if (!value.is_string()) reject(concat("'", key, "' is not a text: ", shown(value)));
     return value.get<std::string>();
   }
@@ -124,7 +137,7 @@ BudgetFile parse_budget_file(std::string_view text, const std::string& name) {
   const Json& settings = reader.member(search, "settings");
   if (!settings.is_object()) reader.reject("'settings' is not an object");
   for (const auto& [key, value] : settings.items())
-    file.search.settings.emplace_back(key, reader.text(settings, key.c_str()));
+    file.search.settings.emplace_back(key, reader.text(value, key));
   file.search.values = reader.numbers(search, "values");
   const Json& finished = reader.member(search, "finished");
   if (!finished.is_boolean()) reader.reject("'finished' is neither true nor false");
@@ -136,7 +149,9 @@ std::string print_budget_file(const BudgetFile& file) {
   // One member a line, so that the file can be read and compared.
   std::string out = "{\n";
   const auto add = [&out](const char* key, const Json& value, const char* end = ",\n") {
-    out += concat(" ", Json(key).dump(), ": ", value.dump(), end);
+    // Names of files need not be UTF-8.
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    out += concat(" ", Json(key).dump(), ": ", text, end);
   };
   const bool searched = !file.search.empty();
   add("format", kFormat);

@@ -138,6 +138,8 @@ class Evolve(unittest.TestCase):
         self.refused(self.evolve("b.json", method="full"), "'full'")
         self.refused(self.evolve("b.json", method="snapkv layers=pyramid"), "leave out its layers stage")
         self.refused(self.evolve("b.json", population="1"), "at least 2")
+        self.refused(self.evolve("b.json", sigma="nan"), "--sigma is nan")
+        self.refused(self.evolve("b.json", generations="10000", population="10000"), "100000")
         self.refused(self.evolve("b.json", context="100000"), "context")
         self.refused(self.evolve("nowhere/b.json"), "nowhere")
         self.refused(self.evolve("b.json", file="-"), "standard input")

@@ -85,6 +85,21 @@ TEST_P(StepSession, BytesStayWithinTheBudgetFor200Tokens) {
   }
 }
 
+// Sliding layers, which are not condensed, count in a budget in bytes with all that they ever hold.
+TEST_P(StepSession, BytesOfAllLayersStayWithinABudgetInBytes) {
+  const std::size_t budget = most_bytes("60%") + 30000;
+  for (const char* preset : {"h2o", "scissorhands"}) {
+    Session session = condensed(request(stepping(preset), std::to_string(budget) + "B"));
+    std::size_t most = 0;
+    for (const Token& token : more_) {
+      session.extend({&token, 1});
+      most = std::max(most, session.kv_bytes());
+    }
+    EXPECT_LE(most, budget) << preset;
+    EXPECT_GT(most, budget / 2) << preset;
+  }
+}
+
 // A call of many tokens is cut in chunks; each ends within the budget, and the newest tokens are
 // there.
 TEST_P(StepSession, ManyTokensAtOnceEndWithinTheBudget) {
@@ -262,6 +277,14 @@ TEST_P(StepSession, ShortPromptsAreLeftWholeOrRefused) {
     session.condense(prompt, request("h2o decode=step", "20"));
   });
   EXPECT_NE(message.find("32 are needed"), std::string::npos) << message;
+  // Nor do fewer, though the prompt alone would be too many.
+  for (const char* keep : {"8", "10"}) {
+    session.reset();
+    const std::string fewer = error_of(ErrorCode::kInvalidArgument, [&] {
+      session.condense(prompt, request("h2o decode=step", keep));
+    });
+    EXPECT_NE(fewer.find("32 are needed"), std::string::npos) << fewer;
+  }
 }
 
 TEST_P(StepSession, ResetStartsOver) {

@@ -1,6 +1,7 @@
 // Keyformer: accumulated attention with Gumbel noise on its logits.
 #include <gtest/gtest.h>
 
+#include "compress/step.h"
 #include "methods/plain_layer.h"
 
 namespace precis {
@@ -69,6 +70,37 @@ TEST(Keyformer, HotIsUniformAndNoiseBelongsToTheQuery) {
   }
   EXPECT_NEAR(other, 1.0, 1e-5);
   EXPECT_NE(noisy_scores("keyformer(window=1)", layer, 0, 4), last);
+}
+
+// At the smallest temperature a step's weights are far outside of what a float holds.
+TEST(Keyformer, StepsOfAColdRowAddUpToOne) {
+  const Method method = builtin_methods().parse("keyformer(tau=0.01) decode=step");
+  constexpr std::size_t kEntries = 100;
+  std::vector<std::int32_t> positions;
+  std::vector<float> attention, sums(kEntries, 0.0f);
+  for (std::size_t i = 0; i < kEntries; ++i) {
+    positions.push_back(static_cast<std::int32_t>(i));
+    attention.push_back(i == 0 ? 0.9f : i < 50 ? 0.1f / 49 : 0.0f);
+  }
+  StepHead head;
+  head.n = kEntries;
+  head.positions = positions.data();
+  head.attention = attention.data();
+  head.attention_stride = kEntries;
+  head.fields = {sums.data(), kEntries};
+  for (std::size_t step = 0; step < 200; ++step) {
+    head.n_before = 0;
+    head.seed = step;
+    method.scorer->step()->observe(head);
+  }
+  double total = 0;
+  for (const float sum : sums) {
+    ASSERT_TRUE(std::isfinite(sum));
+    total += static_cast<double>(sum);
+  }
+  EXPECT_NEAR(total, 200, 1e-3);
+  EXPECT_GT(sums[0], 150);  // the most attended wins most draws
+  EXPECT_EQ(sums[60], 0.0f);
 }
 
 }  // namespace

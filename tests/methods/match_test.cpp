@@ -16,8 +16,8 @@ constexpr std::size_t kWidth = 16;
 // Every second token of the first half has the key of the token before it, and another value: a
 // kept one must count twice and hold the mean of both. With the same value it only must count
 // twice. Queries differ in which half they look at, which is what tells weights.
-LayerCase doubled(std::size_t n, std::uint32_t seed, bool same_values = false) {
-  LayerCase layer = make_layer({{1, kWidth}, 2, {0.25f, 0.0f}}, n, Pattern::kRandom, seed);
+LayerCase doubled(std::size_t n, std::uint32_t seed, bool same_values = false, float softcap = 0) {
+  LayerCase layer = make_layer({{1, kWidth}, 2, {0.25f, softcap}}, n, Pattern::kRandom, seed);
   for (std::size_t t = 0; t < n; ++t)
     layer.dense.key_row(0, t)[0] = to_half(t < n / 2 ? 6.0f : -6.0f);
   for (std::size_t t = 1; t < n / 2; t += 2) {
@@ -44,7 +44,10 @@ Row output_of(const LayerCase& layer, const std::vector<std::uint32_t>& tokens, 
   double total = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     Row value = value_of(layer, 0, tokens[i]);
-    double weight = std::exp(0.25 * plain_dot(query, key_of(layer, 0, tokens[i])));
+    double logit = 0.25 * plain_dot(query, key_of(layer, 0, tokens[i]));
+    const auto softcap = static_cast<double>(layer.shape.rule.softcap);
+    if (softcap > 0) logit = softcap * std::tanh(logit / softcap);
+    double weight = std::exp(logit);
     if (merged != nullptr) weight *= static_cast<double>(merged->mass_ratio[i]);
     if (merged != nullptr && merged->changed[i] != 0)
       for (std::size_t c = 0; c < kWidth; ++c)
@@ -77,7 +80,7 @@ TEST(Match, NewQueriesGetNearerToTheWholePrompt) {
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     const HeadPlan plan = without_copies(192);
     for (const std::string fit : {"both", "weights", "values"}) {
-      const LayerCase layer = doubled(192, seed, fit == "weights");
+      const LayerCase layer = doubled(192, seed, fit == "weights", seed == 3 ? 1.5f : 0.0f);
       const double before = error_of_new_queries(layer, plan, nullptr);
       const HeadMerge merged = merged_by("match(fit=" + fit + ")", layer, 0, plan);
       const double after = error_of_new_queries(layer, plan, &merged);
@@ -129,6 +132,7 @@ TEST(Match, SinksStayAsTheyAre) {
   const LayerCase layer = doubled(192, 7);
   const HeadPlan plan = without_copies(192);
   const HeadMerge merged = merged_by("match(sinks=9)", layer, 0, plan);
+  EXPECT_EQ(merged.changed.back(), 1) << "the others are fitted";
   for (std::size_t i = 0; i < plan.kept.size(); ++i) {
     if (plan.kept[i] >= 9) continue;
     EXPECT_EQ(merged.mass_ratio[i], 1.0f) << i;
@@ -137,6 +141,69 @@ TEST(Match, SinksStayAsTheyAre) {
       EXPECT_EQ(to_half(merged.values[i * kWidth + c]).bits,
                 layer.dense.head(0).values[plan.kept[i] * kWidth + c].bits);
   }
+}
+
+Rope some_rope() { return {12, false, {1.0, 0.5, 0.2, 0.1, 0.03, 0.01}, 1.0f}; }
+
+HeadMerge matched(const LayerCase& layer, const HeadPlan& plan, const Rope* rope,
+                  const std::int32_t* places = nullptr) {
+  HeadView view = view_head(layer, 0);
+  view.rope = rope;
+  view.places = places;
+  return builtin_methods().parse("score=random select=head merge=match").merger->merge(view, plan);
+}
+
+void expect_same(const HeadMerge& a, const HeadMerge& b) {
+  ASSERT_EQ(a.changed, b.changed);
+  for (std::size_t i = 0; i < a.mass_ratio.size(); ++i)
+    EXPECT_NEAR(a.mass_ratio[i], b.mass_ratio[i], 2e-3f) << i;
+  for (std::size_t i = 0; i < a.values.size(); ++i)
+    EXPECT_NEAR(a.values[i], b.values[i], 1e-2f) << i;
+}
+
+// Queries that stand where they were read, with RoPE, are those that stand behind the prompt and
+// are not turned.
+TEST(Match, QueriesAreTurnedToStandBehindThePrompt) {
+  constexpr std::size_t kTokens = 192;
+  const Rope rope = some_rope();
+  const LayerCase original = doubled(kTokens, 8);
+  LayerCase at_own = original, behind = original;
+  RopeTurn turn(rope);
+  for (std::size_t row = 0; row < 2 * kTokens; ++row) {
+    turn.set_delta(static_cast<std::int64_t>(row % kTokens));
+    turn.apply(at_own.observed.queries.data() + row * kWidth);
+    turn.set_delta(kTokens);
+    turn.apply(behind.observed.queries.data() + row * kWidth);
+  }
+  const HeadPlan plan = without_copies(kTokens);
+  const HeadMerge found = matched(at_own, plan, &rope);
+  EXPECT_EQ(found.changed.back(), 1);
+  EXPECT_EQ(found.absorbed.size(), kTokens - plan.kept.size());
+  expect_same(found, matched(behind, plan, nullptr));
+  EXPECT_NE(found.values, matched(at_own, plan, nullptr).values) << "it makes a difference";
+}
+
+// Places that keep all distances change nothing; others do.
+TEST(Match, EntriesAreFittedWhereTheyWillStand) {
+  constexpr std::size_t kTokens = 192;
+  const Rope rope = some_rope();
+  const LayerCase layer = doubled(kTokens, 9);
+  const HeadPlan plan = without_copies(kTokens);
+  std::vector<std::int32_t> moved, compact;
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    moved.push_back(static_cast<std::int32_t>(t) + 50);
+    compact.push_back(static_cast<std::int32_t>(t < kTokens / 2 ? (t + 1) / 2 : t - kTokens / 4));
+  }
+  const HeadMerge stayed = matched(layer, plan, &rope);
+  expect_same(matched(layer, plan, &rope, moved.data()), stayed);
+  EXPECT_NE(matched(layer, plan, &rope, compact.data()).values, stayed.values);
+}
+
+TEST(Match, FewQueriesAreStillJudged) {
+  const LayerCase layer = doubled(192, 1);
+  const HeadPlan plan = without_copies(192);
+  const HeadMerge merged = merged_by("match(queries=8,gain=0,window=1)", layer, 0, plan);
+  EXPECT_EQ(merged.changed.back(), 1);
 }
 
 // Unrelated queries and keys with few references: what is held out decides, so that new queries

@@ -65,9 +65,18 @@ TEST(Mergers, StayFiniteAndCountEveryToken) {
       const bool fitted = stage.rfind("match", 0) == 0;  // all entries, and weights below 1 too
       for (const float ratio : merged.mass_ratio) {
         EXPECT_TRUE(std::isfinite(ratio));
-        EXPECT_GE(ratio, fitted ? 0.01f : 1.0f);
+        EXPECT_GE(ratio, fitted ? 0.0497f : 1.0f);  // exp(-3)
       }
       EXPECT_EQ(merged.n_routed + merged.n_dropped, n - plan.kept.size());
+      for (std::size_t i = 0; i < merged.absorbed.size(); ++i) {
+        EXPECT_TRUE(i == 0 || merged.absorbed[i - 1] < merged.absorbed[i]);
+        EXPECT_FALSE(std::ranges::binary_search(plan.kept, merged.absorbed[i]));
+        EXPECT_LT(merged.absorbed[i], n);
+      }
+      const auto is_set = [](std::uint8_t flag) { return flag != 0; };
+      EXPECT_EQ(merged.absorbed.empty(),
+                std::ranges::none_of(merged.changed, is_set) &&
+                    std::ranges::none_of(merged.mass_ratio, [](float r) { return r != 1.0f; }));
       const HeadMerge again = method.merger->merge(view, plan);
       EXPECT_EQ(again.values, merged.values);
       EXPECT_EQ(again.keys, merged.keys);

@@ -362,7 +362,8 @@ TEST(Reskv, SpendsTheBudgetOfTheBaseMethodOnEveryRowType) {
 // Counts add up to the evicted tokens that no kept entry took in.
 TEST(Reskv, BehindAMergeItHoldsWhatTheMergeDrops) {
   const LayerCase layer = make_layer(kShape, 300, Pattern::kRandom, 9);
-  for (const char* base : {"snapkv", "selkv select=head", "cam"}) {
+  for (const char* base :
+       {"snapkv", "selkv select=head", "merging", "weightedkv bias=none", "cam"}) {
     const std::string spec = std::string(base) + " residual=reskv(validate=off,parts=0.25)";
     const Method method = builtin_methods().parse(spec);
     const Condensed run = condense(spec, {layer}, {});
@@ -383,7 +384,7 @@ TEST(Reskv, BehindAMergeItHoldsWhatTheMergeDrops) {
       }
       double total = 0;
       const PackedView residual = run.layers[0].residual(h);
-      ASSERT_GT(residual.n, 0u);
+      ASSERT_EQ(residual.n > 0, expected > 0) << base;
       for (std::size_t j = 0; j < residual.n; ++j)
         total += std::exp(static_cast<double>(residual.bias[j]));
       EXPECT_NEAR(total, static_cast<double>(expected), 1e-2) << base;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "base/error.h"
 #include "compress/condenser.h"
 #include "compress/layer_case.h"
 #include "methods/registry.h"
@@ -137,6 +138,43 @@ TEST(Squeeze, LayersKeepTheirBudgets) {
       EXPECT_NEAR(static_cast<double>(n), part * static_cast<double>(m), 1.5) << "layer " << l;
     }
   EXPECT_EQ(sum, m * 2 * layers.size());
+}
+
+// A layer that is among the least important of the first three and not of all four has given up
+// what it should have: the budget is not exceeded, and an eighth of it stays free.
+TEST(Squeeze, WhatWasGivenUpIsNotSpentElsewhere) {
+  constexpr std::size_t kTokens = 400;
+  const LayerShape shape{{2, 16}, 2, {0.25f, 0}};
+  Condenser condenser(squeeze(), Budget::parse("30%"), std::vector<LayerShape>(4, shape), kTokens,
+                      1);
+  SerialExecutor executor;
+  const float cosines[] = {0.1f, 0.2f, 0.7f, 0.99f};
+  for (std::size_t l = 0; l < 4; ++l) {
+    test::LayerCase layer = test::make_layer(shape, kTokens, test::Pattern::kRandom, 3);
+    layer.observed.hidden_cosines.assign(kTokens, cosines[l]);
+    condenser.condense_layer(l, layer.dense, layer.observed, executor);
+  }
+  condenser.finish(executor);
+  double sum = 0;
+  for (const std::vector<std::size_t>& layer : condenser.report().entries)
+    for (const std::size_t n : layer) sum += static_cast<double>(n);
+  const double whole = 4 * 2 * static_cast<double>(condenser.entries_per_head());
+  EXPECT_NEAR(sum / whole, 1 - 0.53 / 4, 0.01);
+}
+
+// Weights of a damaged file; an error, since nothing is wrong with the program.
+TEST(Squeeze, HiddenStatesThatAreNotFiniteAreAnError) {
+  const LayerShape shape{{1, 16}, 1, {0.25f, 0}};
+  Condenser condenser(squeeze(), Budget::parse("30%"), {shape}, 100, 1);
+  test::LayerCase layer = test::make_layer(shape, 100, test::Pattern::kRandom, 3);
+  layer.observed.hidden_cosines[7] = std::numeric_limits<float>::quiet_NaN();
+  SerialExecutor executor;
+  try {
+    condenser.condense_layer(0, layer.dense, layer.observed, executor);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("hidden states of layer 0"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -57,6 +57,19 @@ TEST(BudgetFile, IsWrittenByHand) {
   EXPECT_TRUE(file.search.empty());
 }
 
+std::string many_members(std::size_t n) {
+  std::string out;
+  for (std::size_t i = 0; i < n; ++i) out += concat("\"", i, "\":0,");
+  return out;
+}
+
+// Names of files can be anything; what is printed is read.
+TEST(BudgetFile, NamesNeedNotBeUtf8) {
+  BudgetFile file = sample();
+  file.model = "mod\xe8le.gguf";
+  EXPECT_EQ(parse_budget_file(print_budget_file(file), "x").model, "mod\xef\xbf\xbdle.gguf");
+}
+
 // One member of a sound file is replaced.
 TEST(BudgetFile, RefusesWhatIsNotOneAndSaysWhere) {
   const std::string good =
@@ -73,7 +86,11 @@ TEST(BudgetFile, RefusesWhatIsNotOneAndSaysWhere) {
       {"{\n\"format\": oops}", "line 2, column 11"},
       {"[1, 2]", "not a JSON object"},
       {"1.25\n0.75\n", "not JSON"},
-      {std::string(100000, '['), "not JSON"},
+      {std::string(100000, '['), "nested more than 8 deep"},
+      {"{\"format\":" + std::string(100000, '[') + std::string(100000, ']') + "}",
+       "nested more than 8 deep"},
+      {with("\"m\"", std::string(100, '[') + std::string(100, ']')), "nested more than 8 deep"},
+      {"{" + many_members(100000) + "\"version\":1}", "more than 1000 members"},
       {with("precis layer budgets", "something"), "'format'"},
       {with("\"version\":1", "\"version\":2"), "'version' is 2, this program reads 1"},
       {with("\"version\":1,", ""), "'version' is missing"},
