@@ -50,8 +50,8 @@ class TinySession : public testing::TestWithParam<const char*> {
 
 // A preset for each way through the engine: nothing condensed, no observation, the last queries,
 // all queries, blocks and biases, heads and layers of different sizes, layers that wait for later
-// ones, biases that do, the prompt repeated, residual entries behind a gate; each keeps the last
-// tokens. What every preset must keep to, its contract (tests/methods/contract_test.cpp) says
+// ones, biases that do, the prompt repeated, residual entries behind a gate, fitted values; each
+// keeps the last tokens. What every preset must keep to, its contract (tests/methods/contract_test.cpp) says
 // without a model.
 inline std::vector<std::string> engine_presets() {
   return {"full",
@@ -64,7 +64,8 @@ inline std::vector<std::string> engine_presets() {
           "criticalkv",
           "selkv(mode=global) layers=global",
           "kvzip(recent=16)",
-          "reskv(validate=off,parts=0.5,gate=linear)"};
+          "reskv(validate=off,parts=0.5,gate=linear)",
+          "match"};
 }
 
 inline std::vector<float> copy(std::span<const float> values) {

@@ -95,10 +95,11 @@ TEST_P(SessionTest, AnyNumberOfThreadsGivesTheSameBits) {
     last.push_back(copy(one.last_logits()));
     continued.push_back(continue_with(one, few));
   }
-  const auto engine = load(3);
+  // Three threads on two cores wait for each other in every graph, so one method is enough there.
+  const auto two = load(2), three = load(3);
   for (std::size_t i = 0; i < reference.size(); ++i) {
     const std::string& spec = specs[i];
-    Session other(engine);
+    Session other(spec == "selkv" ? three : two);
     other.condense(prompt_, request(spec, "30%"));
     EXPECT_TRUE(same_bits(other.last_logits(), last[i])) << spec;
     EXPECT_TRUE(same_bits(continue_with(other, few), continued[i])) << spec;

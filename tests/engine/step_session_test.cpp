@@ -181,14 +181,16 @@ TEST_P(StepSession, ForksAreIndependent) {
 
 // Few tokens: on a busy machine every node of a graph waits for the slowest thread.
 TEST_P(StepSession, ThreadsDoNotChangeABit) {
+  // Three threads on two cores wait for each other in every graph, so one method is enough there.
+  const auto two = load(2), three = load(3);
   for (const char* preset : kStepping) {
     SCOPED_TRACE(preset);
     Session one = condensed(request(stepping(preset), "60%"));
-    Session three(load(3));
-    three.condense(prompt_, request(stepping(preset), "60%"));
+    Session other(std::string(preset) == "h2o" ? three : two);
+    other.condense(prompt_, request(stepping(preset), "60%"));
     EXPECT_TRUE(same_bits(std::span<const float>(continue_with(one, std::span(more_).first(12))),
-                          continue_with(three, std::span(more_).first(12))));
-    EXPECT_TRUE(contents(one) == contents(three));
+                          continue_with(other, std::span(more_).first(12))));
+    EXPECT_TRUE(contents(one) == contents(other));
   }
 }
 
