@@ -51,8 +51,8 @@ class TinySession : public testing::TestWithParam<const char*> {
 // A preset for each way through the engine: nothing condensed, no observation, the last queries,
 // all queries, blocks and biases, heads and layers of different sizes, layers that wait for later
 // ones, biases that do, the prompt repeated, residual entries behind a gate, fitted values; each
-// keeps the last tokens. What every preset must keep to, its contract (tests/methods/contract_test.cpp) says
-// without a model.
+// keeps the last tokens. What every preset must keep to, its contract
+// (tests/methods/contract_test.cpp) says without a model.
 inline std::vector<std::string> engine_presets() {
   return {"full",
           "streaming",

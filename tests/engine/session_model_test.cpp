@@ -36,9 +36,8 @@ INSTANTIATE_TEST_SUITE_P(Files, RealModelSession, testing::Values(kSmolLm2, kGem
 // observation, since a prompt takes seconds: all queries; blocks, and layers and biases that wait;
 // W_O; the prompt repeated; queries that are held out; queries that are moved, and fitted values.
 TEST_P(RealModelSession, LayerMajorEqualsCompressingAKeptCache) {
-  for (const std::string spec :
-       {"h2o", "selkv(mode=global) layers=global", "criticalkv", "kvzip(recent=16)", "reskv-mass",
-        "match"}) {
+  for (const std::string spec : {"h2o", "selkv(mode=global) layers=global", "criticalkv",
+                                 "kvzip(recent=16)", "reskv-mass", "match"}) {
     const CondenseRequest req = request(spec, "25%");
     Session layer_major(engine_), post_hoc(engine_);
     layer_major.condense(prompt(), req);
