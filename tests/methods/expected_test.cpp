@@ -16,29 +16,6 @@ constexpr std::size_t kWidth = 16;
 constexpr std::size_t kTokens = 40;
 constexpr std::size_t kSinks = 3;
 
-Rope make_rope(bool interleaved, std::size_t n_rot) {
-  Rope rope;
-  rope.n_rot = n_rot;
-  rope.interleaved = interleaved;
-  for (std::size_t i = 0; i < n_rot / 2; ++i)
-    rope.frequencies.push_back(
-        std::pow(100.0, -2.0 * static_cast<double>(i) / static_cast<double>(n_rot)));
-  return rope;
-}
-
-// RoPE of a plain row.
-Row turned(const Rope& rope, Row row, double positions) {
-  for (std::size_t i = 0; i < rope.n_pairs(); ++i) {
-    const std::size_t a = rope.interleaved ? 2 * i : i;
-    const std::size_t b = rope.interleaved ? 2 * i + 1 : i + rope.n_rot / 2;
-    const double angle = positions * rope.frequencies[i];
-    const double x = row[a], y = row[b];
-    row[a] = x * std::cos(angle) - y * std::sin(angle);
-    row[b] = x * std::sin(angle) + y * std::cos(angle);
-  }
-  return row;
-}
-
 Row query_of(const LayerCase& layer, std::size_t head, std::size_t member, std::size_t token) {
   Row row;
   for (std::size_t c = 0; c < kWidth; ++c)

@@ -39,6 +39,29 @@ inline double plain_l1(const Row& a) {
   return sum;
 }
 
+inline Rope make_rope(bool interleaved, std::size_t n_rot) {
+  Rope rope;
+  rope.n_rot = n_rot;
+  rope.interleaved = interleaved;
+  for (std::size_t i = 0; i < n_rot / 2; ++i)
+    rope.frequencies.push_back(
+        std::pow(100.0, -2.0 * static_cast<double>(i) / static_cast<double>(n_rot)));
+  return rope;
+}
+
+// RoPE of a plain row.
+inline Row turned(const Rope& rope, Row row, double positions) {
+  for (std::size_t i = 0; i < rope.n_pairs(); ++i) {
+    const std::size_t a = rope.interleaved ? 2 * i : i;
+    const std::size_t b = rope.interleaved ? 2 * i + 1 : i + rope.n_rot / 2;
+    const double angle = positions * rope.frequencies[i];
+    const double x = row[a], y = row[b];
+    row[a] = x * std::cos(angle) - y * std::sin(angle);
+    row[b] = x * std::sin(angle) + y * std::cos(angle);
+  }
+  return row;
+}
+
 // Logits and softmax of one query head at a token, over the tokens up to it. No soft-cap.
 struct PlainAttention {
   Row logits;
