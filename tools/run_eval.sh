@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs the evaluation behind docs/RESULTS.md and makes its report: tools/run_eval.sh [smoke|whole]
-#   whole   every table, many hours on two cores. Can be stopped at any time: the next call goes on.
-#   smoke   the same in small, in less than five minutes.
+# Runs the evaluation behind docs/RESULTS.md and makes its report: tools/run_eval.sh [smoke|whole|residual]
+#   whole     every table, many hours on two cores. Can be stopped at any time: the next call goes on.
+#   smoke     the same in small, in less than five minutes.
+#   residual  residual sections and fitted caches, with what each part of ResKV is worth, on passages of four
+#             texts of three kinds: hours.
 # One process with one thread works on every core, which is faster than one process with all; each takes every
 # n-th sample, and their files are put together at the end. How many makes no difference to the results.
 # Environment: PRECIS is the binary, EVAL_DIR the folder of the results (build/eval), EVAL_JOBS the number of
@@ -13,6 +15,7 @@ precis=${PRECIS:-build/release/precis}
 dir=${EVAL_DIR:-build/eval}/$plan
 qwen=models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 gemma=models/gemma-3-270m-q4_k_m.gguf
+smollm=models/SmolLM2-135M-Instruct.Q4_1.gguf
 license=/usr/share/common-licenses/GPL-3
 haystack=$dir/haystack.txt
 mkdir -p "$dir"
@@ -75,11 +78,25 @@ case $plan in
         --context 2048
       evaluate needle-$model needle "${!model}" --length 1024,2048,4096,8192 -n 5 \
         --essay "$haystack" --keep 25%
-      evaluate ruler-$model ruler "${!model}" --length 4096 -n 50 --essay "$haystack" "${both[@]}"
+      evaluate ruler-$model ruler "${!model}" --length 4096 -n 50 --essay "$haystack" "${both[@]}" \
+        --method full,snapkv,selkv,reskv,kvzip
+    done
+    ;;
+  residual)
+    for kind in code reference; do
+      [[ -e $dir/$kind.txt ]] || tools/make_haystack.py "$dir/$kind.txt" $kind
+    done
+    methods="snapkv,selkv,reskv,reskv(gate=off),reskv(validate=off,parts=0.25),"
+    methods+="reskv(validate=off,parts=0.25,gate=off),reskv(metric=random),reskv-mass,reskv-mass(gate=off),"
+    methods+="reskv-mass(validate=off,parts=0.25),match,kvzip,kvzip residual=reskv,"
+    methods+="kvzip merge=match bias=ratio(alpha=1)"
+    for model in smollm qwen gemma; do
+      evaluate fidelity-$model fidelity "${!model}" -f "$haystack" -f "$dir/code.txt" \
+        -f "$dir/reference.txt" -f "$license" -n 14 --context 2048 --continuation 64 --method "$methods"
     done
     ;;
   *)
-    echo "eval: unknown plan '$plan': smoke or whole" >&2
+    echo "eval: unknown plan '$plan': smoke, whole or residual" >&2
     exit 2
     ;;
 esac

@@ -185,6 +185,7 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.prefill_ms = a.session.prefill_ms();
   r.compress_ms = a.session.compress_ms();
   r.question_ms = a.question_ms;
+  r.gates = a.session.gate_tallies();
   r.decode_tokens_per_s = a.generation.tokens_per_second();
   r.peak_bytes = peak_resident_bytes();
   r.rows = options.rows;

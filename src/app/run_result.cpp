@@ -101,29 +101,53 @@ ResidualSums sum_residuals(const CompressionReport& report) {
   return out;
 }
 
+GateTally sum_gates(const RunResult& r) {
+  GateTally out;
+  for (const std::vector<GateTally>& layer : r.gates)
+    for (const GateTally& head : layer) out += head;
+  return out;
+}
+
+// Of the queries that came after condensing.
+nlohmann::ordered_json gate_json(const GateTally& tally) {
+  return {{"n_queries", tally.n_rows},
+          {"n_open", tally.n_open},
+          {"n_closed", tally.n_closed},
+          {"mean_factor", tally.mean_factor()}};
+}
+
 // null: the method has no residual stage.
-nlohmann::ordered_json residual_json(const CompressionReport& report) {
+nlohmann::ordered_json residual_json(const RunResult& r) {
+  const CompressionReport& report = r.report;
   if (report.residual_skipped) return {{"skipped", *report.residual_skipped}};
   if (report.residuals.empty()) return nullptr;
   const ResidualSums sums = sum_residuals(report);
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-  for (const std::vector<ResidualReport>& layer : report.residuals) {
+  for (std::size_t l = 0; l < report.residuals.size(); ++l) {
     layers.push_back(nlohmann::ordered_json::array());
-    for (const ResidualReport& head : layer)
+    for (std::size_t h = 0; h < report.residuals[l].size(); ++h) {
+      const ResidualReport& head = report.residuals[l][h];
       layers.back().push_back({{"entries", head.n_entries},
                                {"error_before", head.error_before},
                                {"error_after", head.error_after},
                                {"evicted_mass", head.evicted_mass},
                                {"restored_mass", head.restored_mass},
                                {"gate_factor", head.gate_factor},
-                               {"gate", {head.gate.low, head.gate.high, head.gate.least}}});
+                               {"gate", {head.gate.low, head.gate.high, head.gate.least}},
+                               {"decode_gate", gate_json(r.gates[l][h])}});
+    }
   }
-  return {{"n_heads", sums.n_heads},         {"n_heads_taking", sums.n_taking},
-          {"n_entries", sums.n_entries},     {"error_before", sums.error_before},
-          {"error_after", sums.error_after}, {"per_layer_head", std::move(layers)}};
+  return {{"n_heads", sums.n_heads},
+          {"n_heads_taking", sums.n_taking},
+          {"n_entries", sums.n_entries},
+          {"error_before", sums.error_before},
+          {"error_after", sums.error_after},
+          {"decode_gate", gate_json(sum_gates(r))},
+          {"per_layer_head", std::move(layers)}};
 }
 
-void append_residual(const CompressionReport& report, std::string& out) {
+void append_residual(const RunResult& r, std::string& out) {
+  const CompressionReport& report = r.report;
   if (report.residual_skipped)
     append_line(out, "residual    none: %s", report.residual_skipped->c_str());
   if (report.residuals.empty()) return;
@@ -136,6 +160,14 @@ void append_residual(const CompressionReport& report, std::string& out) {
   append_line(
       out, "            there %.1f %% of attention is evicted, the entries get %.1f %%; gate %.2f",
       100 * sums.evicted_mass, 100 * sums.restored_mass, sums.gate_factor);
+  const GateTally gates = sum_gates(r);
+  if (gates.n_rows > 0) {
+    const double n = static_cast<double>(gates.n_rows);
+    append_line(
+        out, "            gate in the answer: %.2f; open for %.1f %% of queries, shut for %.1f %%",
+        gates.mean_factor(), 100 * static_cast<double>(gates.n_open) / n,
+        100 * static_cast<double>(gates.n_closed) / n);
+  }
   std::string layers;
   for (const std::vector<ResidualReport>& layer : report.residuals) {
     std::size_t n = 0;
@@ -170,7 +202,7 @@ std::string to_json(const RunResult& r) {
   out["n_routed"] = r.report.n_routed;
   out["n_dropped"] = r.report.n_dropped;
   out["n_floored"] = r.report.n_floored;
-  out["residual"] = residual_json(r.report);
+  out["residual"] = residual_json(r);
   out["prefill_ms"] = r.prefill_ms;
   out["compress_ms"] = r.compress_ms;
   out["compress_stages_ms"] = {{"score", r.report.score_ms},
@@ -218,7 +250,7 @@ std::string to_text(const RunResult& r) {
     append_line(out, "row types   keys %s, values %s; %zu of %zu layers needed finer keys",
                 row_type_name(r.rows.keys), row_type_name(r.rows.values), n_finer_layers(r),
                 r.report.key_types.size());
-  append_residual(r.report, out);
+  append_residual(r, out);
   append_line(out,
               "prefill     %.0f ms (%.0f tokens/s), compression %.0f ms (%.1f %% of the prefill)",
               r.prefill_ms, 1000.0 * static_cast<double>(r.n_condensed) / r.prefill_ms,

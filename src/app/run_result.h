@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compress/report.h"
+#include "kernels/sharpness_gate.h"
 #include "model/matmul_choice.h"
 #include "model/weight_forms.h"
 
@@ -39,6 +41,8 @@ struct RunResult {
   double compress_ms = 0;
   double question_ms = 0;
   double decode_tokens_per_s = 0;
+  // What gates did to question and answer, [compressible layer][KV head].
+  std::vector<std::vector<GateTally>> gates;
   std::size_t loaded_bytes = 0;  // resident after loading the model
   std::size_t peak_bytes = 0;    // most resident until the answer was complete
   RowTypes rows;

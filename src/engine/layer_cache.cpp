@@ -83,6 +83,7 @@ CacheAttention::CacheAttention(const ModelConfig& config, std::vector<LayerCache
     : config_(config),
       layers_(layers),
       next_task_(config.n_layers),
+      gate_tallies_(config.n_layers * config.n_kv_heads * 4),
       scratch_(n_threads),
       tile_sums_(n_threads * kTileTokens * config.group()) {}
 
@@ -320,7 +321,10 @@ void CacheAttention::finish_task(const AttentionCall& call, std::size_t task) no
     const StateView residual = state(n_exact, head, first_token, call.n_tokens);
     for (std::size_t s = n_exact + 1; s < plan.all_slices(); ++s)
       merge_states(residual, state(s, head, first_token, call.n_tokens), n * group, d);
-    gate_states(layers_[call.layer].frozen->gate(head), total, residual, n * group, d);
+    const FrozenLayer& frozen = *layers_[call.layer].frozen;
+    const GateTally tally = gate_states(frozen.gate(head), total, residual, n * group, d);
+    // Other heads of the layer have residual entries.
+    if (frozen.n_residual(head) > 0) count_gated(call.layer, head, tally);
     merge_states(total, residual, n * group, d);
   }
   if (observed_ != nullptr) {
@@ -336,6 +340,24 @@ void CacheAttention::finish_task(const AttentionCall& call, std::size_t task) no
   const std::size_t row = first_token + skip - first_output;
   float* out = call.out + (row * config_.n_heads + head * group) * d;
   finish_states(wanted, n - skip, group, d, config_.n_heads * d, out, nullptr);
+}
+
+void CacheAttention::count_gated(std::size_t layer, std::size_t head, const GateTally& tally) {
+  std::atomic<std::uint64_t>* sums = &gate_tallies_[(layer * config_.n_kv_heads + head) * 4];
+  sums[0].fetch_add(tally.n_rows, std::memory_order_relaxed);
+  sums[1].fetch_add(tally.n_open, std::memory_order_relaxed);
+  sums[2].fetch_add(tally.n_closed, std::memory_order_relaxed);
+  sums[3].fetch_add(tally.factor_sum, std::memory_order_relaxed);
+}
+
+GateTally CacheAttention::gate_tally(std::size_t layer, std::size_t head) const {
+  const std::atomic<std::uint64_t>* sums = &gate_tallies_[(layer * config_.n_kv_heads + head) * 4];
+  return {sums[0].load(std::memory_order_relaxed), sums[1].load(std::memory_order_relaxed),
+          sums[2].load(std::memory_order_relaxed), sums[3].load(std::memory_order_relaxed)};
+}
+
+void CacheAttention::reset_gate_tallies() {
+  for (std::atomic<std::uint64_t>& sum : gate_tallies_) sum = 0;
 }
 
 // log_sum_exp [n_tokens, group] of one tile and KV head.

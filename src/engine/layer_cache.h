@@ -12,6 +12,7 @@
 #include "compress/stage.h"
 #include "engine/step_cache.h"
 #include "kernels/attention.h"
+#include "kernels/sharpness_gate.h"
 #include "model/attention_op.h"
 #include "model/config.h"
 
@@ -47,6 +48,9 @@ class CacheAttention final : public AttentionOp {
   // prompt of n_prompt, and blocks of observed->block positions; nullptr stops. Prompt token = tail
   // row.
   void observe(ObservedQueries* observed, std::size_t n_prompt);
+  // What the gate of a head's residual section did to the queries of all calls so far.
+  GateTally gate_tally(std::size_t layer, std::size_t head) const;
+  void reset_gate_tallies();
   // True if work was left out because the cancel flag was up; cleared by reading.
   bool take_cancelled() { return cancelled_.exchange(false); }
 
@@ -93,6 +97,7 @@ class CacheAttention final : public AttentionOp {
   // Where the logits of a head's rows are kept, [tokens, group, stride].
   float* step_logits(const StepCache& cache, std::size_t head, std::size_t n_tokens,
                      std::size_t& stride);
+  void count_gated(std::size_t layer, std::size_t head, const GateTally& tally);
   void capture(const AttentionCall& call);
   void capture_sums(const AttentionCall& call, std::size_t head, std::size_t first_token,
                     std::size_t n_tokens, const float* log_sum_exp);
@@ -104,9 +109,11 @@ class CacheAttention final : public AttentionOp {
   ObservedQueries* observed_ = nullptr;
   std::size_t n_prompt_ = 0;
   std::vector<std::atomic<std::size_t>> next_task_;  // [n_layers]
-  std::vector<Scratch> scratch_;                     // [n_threads]
-  std::vector<float> tile_sums_;                     // [n_threads, tile tokens, group]
-  std::vector<float> state_max_;                     // [n_slices, n_heads, n_tokens]
+  // Tiles of one head end on any threads.
+  std::vector<std::atomic<std::uint64_t>> gate_tallies_;  // [n_layers, n_kv_heads, 4]
+  std::vector<Scratch> scratch_;                          // [n_threads]
+  std::vector<float> tile_sums_;                          // [n_threads, tile tokens, group]
+  std::vector<float> state_max_;                          // [n_slices, n_heads, n_tokens]
   std::vector<float> state_sum_;
   std::vector<float> state_out_;    // [n_slices, n_heads, n_tokens, head_dim]
   std::vector<float> step_logits_;  // [n_heads, n_tokens, entries]

@@ -29,6 +29,7 @@ void Session::Impl::clear() {
   is_chat = false;
   rows = {};
   attention.observe(nullptr, 0);
+  attention.reset_gate_tallies();
 }
 
 void Session::Impl::check_room(std::size_t n_tokens) const {
@@ -392,6 +393,16 @@ std::size_t Session::kv_bytes_full() const {
   for (std::size_t il = 0; il < c.n_layers; ++il)
     rows += c.is_sliding[il] ? std::min(c.window, impl_->n_read) : impl_->n_read;
   return rows * c.n_kv_heads * impl_->shape().row_pair_bytes();
+}
+
+std::vector<std::vector<GateTally>> Session::gate_tallies() const {
+  std::vector<std::vector<GateTally>> out;
+  for (const std::size_t layer : impl_->engine->compressible_indices()) {
+    std::vector<GateTally>& heads = out.emplace_back();
+    for (std::size_t h = 0; h < impl_->config().n_kv_heads; ++h)
+      heads.push_back(impl_->attention.gate_tally(layer, h));
+  }
+  return out;
 }
 
 double Session::prefill_ms() const { return impl_->prefill_ms; }

@@ -114,6 +114,11 @@ class Session {
   // with decode=step. nullptr before compression and on sliding layers.
   std::shared_ptr<const FrozenLayer> condensed_layer(std::size_t layer) const;
 
+  // What the gates of residual sections did since the session began, or was forked: of each
+  // compressible layer and KV head, the queries of tokens that came after condensing, all query
+  // heads of the group. No rows where a head has no residual entries. Not while a call runs.
+  std::vector<std::vector<GateTally>> gate_tallies() const;
+
   // For tests: the condensed layer (model index), nullptr before compression, on sliding layers
   // and with decode=step.
   const FrozenLayer* frozen_layer(std::size_t layer) const;

@@ -7,6 +7,7 @@
 #include "kernels/float_rows.h"
 #include "kernels/gram.h"
 #include "kernels/rows.h"
+#include "methods/hashed_uniform.h"
 #include "methods/kept_tokens.h"
 
 namespace precis {
@@ -47,6 +48,15 @@ class Run {
       if (step > 0) update_means();
       if (!assign()) break;
     }
+    return owner_;
+  }
+  // The same, of clusters that are drawn.
+  const std::vector<std::size_t>& draw(std::span<const std::uint32_t> tokens) {
+    const auto k = static_cast<float>(seeds_.size());
+    for (std::size_t i = 0; i < n_; ++i)
+      owner_[i] = std::min(static_cast<std::size_t>(hashed_uniform(head_.seed, tokens[i]) * k),
+                           seeds_.size() - 1);
+    refill(owner_);
     return owner_;
   }
   std::size_t n_clusters() const { return seeds_.size(); }
@@ -162,7 +172,8 @@ KeyClusters cluster_keys(HeadView& head, std::span<const std::uint32_t> tokens,
     const std::size_t end = n * (run + 1) / n_runs;
     const std::span<const std::uint32_t> own = tokens.subspan(begin, end - begin);
     Run lloyd(head, own, k * (run + 1) / n_runs - k * run / n_runs, rule);
-    const std::vector<std::size_t>& owner = lloyd.lloyd(rule.steps);
+    const std::vector<std::size_t>& owner =
+        rule.is_random ? lloyd.draw(own) : lloyd.lloyd(rule.steps);
     const std::size_t first = groups.size();
     groups.resize(first + lloyd.n_clusters());
     for (std::size_t i = 0; i < own.size(); ++i) groups[first + owner[i]].push_back(own[i]);

@@ -31,6 +31,8 @@ struct ClusterRule {
   std::size_t steps = 4;  // assignments, >= 1; the first is to the tokens that clusters start from
   // [head_dim, head_dim]: distances are ||factor (a - b)||; nullptr: ||a - b||.
   const float* factor = nullptr;
+  // For ablations: clusters are drawn from the head's seed, whatever the keys.
+  bool is_random = false;
 };
 
 // Lloyd's algorithm on keys as stored, started from the tokens with the highest scores of each run,

@@ -30,6 +30,7 @@
 //   of a cluster whose logits differ (Jensen). At most exp(10) times the count.
 // Deviation: scale, a factor of the mass of all residual entries; 1 is the paper's.
 // Deviation: metric=query, which is not the paper's: distances of keys as the fit queries see them.
+// Deviation: metric=random draws the clusters: what clustering is worth.
 // Deviation: local=exact, not known to be the paper's: the queries of the window see its tokens
 //   exactly, as queries to come will see what comes before them. Otherwise a residual section is
 //   praised for restoring neighbours that are never missing in decode.
@@ -79,7 +80,8 @@ struct ResidualParams {
     v("calibrate", calibrate, {"count", "mass"},
       "bias of an entry: log of its members, or of their attention over its own");
     v("scale", scale, 0.001, 4, "factor of the mass of residual entries");
-    v("metric", metric, {"euclid", "query"}, "distance of keys: plain, or as the queries see it");
+    v("metric", metric, {"euclid", "query", "random"},
+      "distance of keys: plain, as the queries see it, or clusters are drawn at random");
     v("span", span, 16, 1 << 20, "evicted tokens that are clustered together");
     v("steps", steps, 1, 100, "assignments of Lloyd's algorithm");
     v("validate", validate, {"head", "layer", "off"},
@@ -210,7 +212,7 @@ class ReskvResidual final : public Residual {
     draft.clusters = cluster_keys(
         head, evicted, split.n_residual,
         {static_cast<std::size_t>(params_.span), static_cast<std::size_t>(params_.steps),
-         factor.empty() ? nullptr : factor.data()});
+         factor.empty() ? nullptr : factor.data(), params_.metric == "random"});
     draft.keys = mean_rows(draft.clusters, head.entries.keys, head.head_dim);
     draft.values = mean_rows(draft.clusters, head.entries.values, head.head_dim);
     for (std::size_t j = 0; j < draft.clusters.size(); ++j)

@@ -217,6 +217,11 @@ class GoodInput(unittest.TestCase):
         for head in heads:
             self.assertGreater(head["error_before"], 0)
             self.assertTrue(0 <= head["evicted_mass"] <= 1 and 0 <= head["gate_factor"] <= 1, head)
+            gate = head["decode_gate"]
+            self.assertTrue(0 < gate["n_open"] + gate["n_closed"] <= gate["n_queries"], gate)
+            self.assertTrue(0 < gate["mean_factor"] <= 1, gate)
+        self.assertEqual(residual["decode_gate"]["n_queries"],
+                         sum(head["decode_gate"]["n_queries"] for head in heads))
 
     def test_keeping_everything_is_full(self):
         full, _ = self.run_json("--method", "full")

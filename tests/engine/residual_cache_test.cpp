@@ -93,7 +93,7 @@ LayerCache cache_of(std::shared_ptr<const FrozenLayer> frozen, const RowTypes& t
 
 // The outputs of a call whose tokens come last, in turns on `n_threads`.
 std::vector<float> attend(const ModelConfig& c, LayerCache cache, const Call& call,
-                          std::size_t n_tokens, std::size_t n_threads) {
+                          std::size_t n_tokens, std::size_t n_threads, GateTally& tally) {
   std::vector<LayerCache> layers = {std::move(cache)};
   CacheAttention attention(c, layers, n_threads);
   attention.prepare(0, 1, n_tokens);
@@ -103,6 +103,10 @@ std::vector<float> attend(const ModelConfig& c, LayerCache cache, const Call& ca
   for (one.thread = 0; one.thread < n_threads; ++one.thread) attention.store(one);
   for (one.thread = 0; one.thread < n_threads; ++one.thread) attention.attend(one);
   for (one.thread = 0; one.thread < n_threads; ++one.thread) attention.finish(one);
+  tally = {};
+  for (std::size_t h = 0; h < c.n_kv_heads; ++h) tally += attention.gate_tally(0, h);
+  attention.reset_gate_tallies();
+  EXPECT_EQ(attention.gate_tally(0, 0), GateTally{});
   return out;
 }
 
@@ -136,9 +140,11 @@ class ResidualCacheTest : public testing::TestWithParam<RowType> {
     const auto frozen = freeze(types, 40, gate);
     const LayerCache cache = cache_of(frozen, types);
     const Call call = make_call(n_tokens);
-    const std::vector<float> out = attend(c, cache, call, n_tokens, 1);
-    EXPECT_TRUE(same_bits(out, attend(c, cache, call, n_tokens, 3)));
-    double worst = 0;
+    GateTally tally, with_three, counted;
+    const std::vector<float> out = attend(c, cache, call, n_tokens, 1, tally);
+    EXPECT_TRUE(same_bits(out, attend(c, cache, call, n_tokens, 3, with_three)));
+    EXPECT_EQ(tally, with_three);
+    double worst = 0, factors = 0;
     for (std::size_t h = 0; h < kHeads; ++h) {
       const HeadRows main(*frozen, h);
       const HeadRows residual = HeadRows::residual(*frozen, h);
@@ -164,6 +170,9 @@ class ResidualCacheTest : public testing::TestWithParam<RowType> {
           for (const double z : exact.logits) sum += std::exp(z);
           for (const double z : exact.logits) largest = std::max(largest, std::exp(z) / sum);
           const auto factor = static_cast<double>(gate.factor(static_cast<float>(largest)));
+          ++counted.n_rows;
+          counted.n_open += factor == 1 ? 1 : 0;
+          factors += factor;
           n_between_ += factor < 1 && factor > static_cast<double>(gate.least) ? 1 : 0;
           Rows all = exact;
           all.add(query, scale, residual);
@@ -181,6 +190,10 @@ class ResidualCacheTest : public testing::TestWithParam<RowType> {
           }
         }
     }
+    EXPECT_EQ(tally.n_rows, counted.n_rows);
+    EXPECT_EQ(tally.n_open, counted.n_open);
+    const auto n_rows = static_cast<double>(counted.n_rows);
+    EXPECT_NEAR(tally.mean_factor(), factors / n_rows, 1e-3);
     return worst;
   }
   int n_between_ = 0;  // rows on the slope of the gate
@@ -214,8 +227,11 @@ TEST_P(ResidualCacheTest, AHeadWithoutResidualEntriesIsUntouchedByItsNeighbours)
     heads[h].bias.assign(with->head(h).bias, with->head(h).bias + with->n_main(h));
   }
   const auto without = std::make_shared<const FrozenLayer>(KvShape{kHeads, kDim}, std::move(heads));
-  const std::vector<float> a = attend(config(), cache_of(with, types), call, 3, 1);
-  const std::vector<float> b = attend(config(), cache_of(without, types), call, 3, 1);
+  GateTally one_head, none;
+  const std::vector<float> a = attend(config(), cache_of(with, types), call, 3, 1, one_head);
+  const std::vector<float> b = attend(config(), cache_of(without, types), call, 3, 1, none);
+  EXPECT_EQ(one_head.n_rows, 3 * kGroup);
+  EXPECT_EQ(none, GateTally{});
   const std::size_t width = kGroup * kDim;
   for (std::size_t t = 0; t < 3; ++t) {
     const std::size_t first = t * kHeads * width;
@@ -229,7 +245,8 @@ TEST_P(ResidualCacheTest, AGateThatIsOffIsLambdaOne) {
   const RowTypes types{GetParam(), GetParam()};
   const Call call = make_call(4);
   const auto out = [&](const SharpnessGate& gate) {
-    return attend(config(), cache_of(freeze(types, 40, gate), types), call, 4, 2);
+    GateTally tally;
+    return attend(config(), cache_of(freeze(types, 40, gate), types), call, 4, 2, tally);
   };
   EXPECT_TRUE(same_bits(out({}), out({0.999f, 1.0f, 0.1f})));
   EXPECT_FALSE(same_bits(out({}), out({0.01f, 0.02f, 0.1f})));

@@ -26,6 +26,26 @@ TEST(SharpnessGate, FallsAlongALine) {
   EXPECT_FALSE(gate.is_off());
 }
 
+TEST(SharpnessGate, CountsWhatItDid) {
+  // Sharpness 1, 1/2 and 1/4.
+  std::vector<float> max = {0, 0, 0}, sum = {1, 2, 4}, out(3 * 8);
+  std::vector<float> gated_max = {0, 0, 0}, gated_sum = {1, 1, 1}, gated_out(3 * 8);
+  const StateView rest{max.data(), sum.data(), out.data()};
+  const StateView gated{gated_max.data(), gated_sum.data(), gated_out.data()};
+  const GateTally tally = gate_states({0.25f, 0.75f, 0.5f}, rest, gated, 3, 8);
+  EXPECT_EQ(tally.n_rows, 3u);
+  EXPECT_EQ(tally.n_open, 1u);
+  EXPECT_EQ(tally.n_closed, 1u);
+  EXPECT_NEAR(tally.mean_factor(), (1 + 0.75 + 0.5) / 3, 1e-4);
+  GateTally both = gate_states({}, rest, gated, 3, 8);
+  EXPECT_EQ(both.n_open, 3u);
+  EXPECT_EQ(both.mean_factor(), 1.0);
+  both += tally;
+  EXPECT_EQ(both.n_rows, 6u);
+  EXPECT_EQ(both.n_open, 4u);
+  EXPECT_EQ(GateTally{}.mean_factor(), 1.0);
+}
+
 States attend_to(const Problem& problem, std::size_t first, std::size_t last) {
   States states(problem.shape.n_tokens * problem.shape.group, problem.shape.head_dim);
   Scratch scratch;

@@ -392,6 +392,34 @@ TEST(Reskv, BehindAMergeItHoldsWhatTheMergeDrops) {
   }
 }
 
+// What clustering is compared with: a partition that knows nothing of keys.
+TEST(Reskv, RandomClustersAreDrawnFromTheSeed) {
+  LayerCase layer = make_layer(kShape, 300, Pattern::kRandom, 12);
+  std::vector<std::uint32_t> tokens(250);
+  std::iota(tokens.begin(), tokens.end(), 3u);
+  const std::vector<float> scores(300, 1.0f);
+  const auto drawn = [&](std::uint64_t seed, bool is_random) {
+    HeadView view = view_head(layer, 0);
+    view.scores = scores.data();
+    view.seed = seed;
+    return cluster_keys(view, tokens, 20, {100, 4, nullptr, is_random});
+  };
+  const KeyClusters a = drawn(1, true);
+  EXPECT_EQ(a.size(), 20u);
+  std::size_t largest = 0;
+  for (std::size_t j = 0; j < a.size(); ++j) {
+    EXPECT_GE(a.members(j).size(), 1u);
+    largest = std::max(largest, a.members(j).size());
+  }
+  EXPECT_LT(largest, 35u) << "12.5 on average";
+  std::vector<std::uint32_t> all = a.tokens;
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, tokens);
+  EXPECT_EQ(drawn(1, true).tokens, a.tokens);
+  EXPECT_NE(drawn(2, true).tokens, a.tokens);
+  EXPECT_NE(drawn(1, false).tokens, a.tokens);
+}
+
 TEST(Reskv, AShortPromptHasNoResidualAndSaysSo) {
   const LayerCase layer = make_layer(kShape, 127, Pattern::kRandom, 10);
   const Condensed run = condense("reskv(validate=off)", {layer}, {});
