@@ -1,5 +1,8 @@
 #include "engine/prompt.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 
 namespace precis {
@@ -96,6 +99,36 @@ PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
   encode(pieces.ending, last);
   prompt.n_ending = last.size() - n_words;
   return prompt;
+}
+
+std::vector<Token> prepare_document(const Engine& engine, const std::string& document,
+                                    bool use_template) {
+  if (stripped(document).empty())
+    throw Error(ErrorCode::kInvalidArgument, "the document is empty: it has no text");
+  PreparedPrompt prompt = prepare_prompt(engine, document, "?", use_template);
+  if (prompt.question.empty())
+    throw Error(ErrorCode::kUnsupported,
+                "the model's chat template changes the message, so that no document can be read "
+                "before its question; use --raw to do without the template");
+  return std::move(prompt.context);
+}
+
+std::vector<Token> prepare_question(const Engine& engine, const std::string& document,
+                                    std::span<const Token> context, const std::string& question,
+                                    bool use_template) {
+  if (stripped(question).empty())
+    throw Error(ErrorCode::kInvalidArgument, "the question is empty: give one (-p) with some text");
+  PreparedPrompt prompt = prepare_prompt(engine, document, question, use_template);
+  const auto [ours, theirs] =
+      std::mismatch(prompt.context.begin(), prompt.context.end(), context.begin(), context.end());
+  if (ours != prompt.context.end() || theirs != context.end() || prompt.question.empty())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("with this question the prompt's document has ", prompt.context.size(), " tokens, ",
+               ours - prompt.context.begin(), " of them as in the ", context.size(),
+               " that were condensed: the chat template looks at the "
+               "question first; condense it anew, or with --raw"));
+  return std::move(prompt.question);
 }
 
 }  // namespace precis

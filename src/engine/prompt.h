@@ -1,6 +1,7 @@
 // A document and a question as tokens: what is condensed, and what comes after.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,17 @@ struct PreparedPrompt {
 // empty.
 PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
                               const std::string& question, bool use_template);
+
+// The context alone, as prepare_prompt gives it with any question: what can be condensed before
+// there is one. Throws Error(kUnsupported) if the chat template lets no question stand behind the
+// document, and like prepare_prompt.
+std::vector<Token> prepare_document(const Engine& engine, const std::string& document,
+                                    bool use_template);
+// The question for such a context, read earlier from the same document. Throws
+// Error(kInvalidArgument) if it is empty, or if the prompt of both does not begin with that context
+// (a template may look at the question first).
+std::vector<Token> prepare_question(const Engine& engine, const std::string& document,
+                                    std::span<const Token> context, const std::string& question,
+                                    bool use_template);
 
 }  // namespace precis
