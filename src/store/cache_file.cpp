@@ -8,6 +8,7 @@
 #include "store/byte_fields.h"
 #include "store/durable_file.h"
 #include "store/layer_record.h"
+#include "store/report_json.h"
 #include "store/session_record.h"
 
 namespace precis {

@@ -1,9 +1,10 @@
+#include "store/report_json.h"
+
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "store/session_record.h"
 
 namespace precis {
 namespace {

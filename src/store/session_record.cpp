@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "store/byte_fields.h"
+#include "store/report_json.h"
 
 namespace precis {
 namespace {

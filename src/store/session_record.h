@@ -31,9 +31,4 @@ std::optional<std::string> fault_of(const SessionRecord& record);
 // The numbers of a model that caches depend on; the rest stays as it is by default.
 ModelConfig shape_of(const ModelFingerprint& model);
 
-// The report as one JSON object: all but method and keep, which are in info, and mass_ratios.
-std::string report_json(const CompressionReport& report);
-// Returns why the text is no such report, else nothing.
-std::optional<std::string> parse_report(std::string_view text, CompressionReport& report);
-
 }  // namespace precis
