@@ -107,10 +107,15 @@ void ask(const AskOptions& options) {
   catch_interrupt();
 
   const auto engine = load_engine(options.model);
-  const std::vector<Token> question =
-      prepare_question(*engine, summary.meta.document, summary.meta.tokens, options.prompt,
-                       summary.meta.use_template);
+  const PreparedPrompt prompt =
+      prepare_question(*engine, summary.meta.document, options.prompt, summary.meta.use_template);
+  const std::vector<Token>& question = prompt.question;
   check_prompt_length(*engine, summary.n_read + question.size(), options.model.n_context);
+  if (prompt.context != summary.meta.tokens)
+    std::fprintf(stderr,
+                 "precis: 'precis run' would now put %zu tokens before the question that are not "
+                 "all the %zu of the cache (the chat template may show the date)\n",
+                 prompt.context.size(), summary.n_read);
   reset_peak_resident_bytes();
   CacheAnswer out;
   const auto start = std::chrono::steady_clock::now();

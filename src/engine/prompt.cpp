@@ -1,6 +1,5 @@
 #include "engine/prompt.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -105,7 +104,8 @@ std::vector<Token> prepare_document(const Engine& engine, const std::string& doc
                                     bool use_template) {
   if (stripped(document).empty())
     throw Error(ErrorCode::kInvalidArgument, "the document is empty: it has no text");
-  PreparedPrompt prompt = prepare_prompt(engine, document, "?", use_template);
+  // Letters of both cases show whether the template leaves the words as they are.
+  PreparedPrompt prompt = prepare_prompt(engine, document, "Any question?", use_template);
   if (prompt.question.empty())
     throw Error(ErrorCode::kUnsupported,
                 "the model's chat template changes the message, so that no document can be read "
@@ -113,22 +113,19 @@ std::vector<Token> prepare_document(const Engine& engine, const std::string& doc
   return std::move(prompt.context);
 }
 
-std::vector<Token> prepare_question(const Engine& engine, const std::string& document,
-                                    std::span<const Token> context, const std::string& question,
-                                    bool use_template) {
+PreparedPrompt prepare_question(const Engine& engine, const std::string& document,
+                                const std::string& question, bool use_template) {
   if (stripped(question).empty())
     throw Error(ErrorCode::kInvalidArgument, "the question is empty: give one (-p) with some text");
+  const std::vector<Token> context = prepare_document(engine, document, use_template);
   PreparedPrompt prompt = prepare_prompt(engine, document, question, use_template);
-  const auto [ours, theirs] =
-      std::mismatch(prompt.context.begin(), prompt.context.end(), context.begin(), context.end());
-  if (ours != prompt.context.end() || theirs != context.end() || prompt.question.empty())
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("with this question the prompt's document has ", prompt.context.size(), " tokens, ",
-               ours - prompt.context.begin(), " of them as in the ", context.size(),
-               " that were condensed: the chat template looks at the "
-               "question first; condense it anew, or with --raw"));
-  return std::move(prompt.question);
+  if (prompt.context != context || prompt.question.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("with this question ", prompt.context.size(),
+                       " tokens come before it, with another ", context.size(),
+                       ": the chat template looks at the question first, so it cannot be asked of "
+                       "a document read before it; use --raw to do without the template"));
+  return prompt;
 }
 
 }  // namespace precis

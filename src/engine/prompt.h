@@ -1,7 +1,6 @@
 // A document and a question as tokens: what is condensed, and what comes after.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -32,11 +31,11 @@ PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
 // document, and like prepare_prompt.
 std::vector<Token> prepare_document(const Engine& engine, const std::string& document,
                                     bool use_template);
-// The question for such a context, read earlier from the same document. Throws
-// Error(kInvalidArgument) if it is empty, or if the prompt of both does not begin with that context
-// (a template may look at the question first).
-std::vector<Token> prepare_question(const Engine& engine, const std::string& document,
-                                    std::span<const Token> context, const std::string& question,
-                                    bool use_template);
+// The prompt of both, whose question can follow such a context. The context may be another than the
+// one read earlier where a template looks at the clock: its question follows that one as well.
+// Throws Error(kInvalidArgument) if the question is empty, or if the template looks at it before it
+// shows the document, and like prepare_document.
+PreparedPrompt prepare_question(const Engine& engine, const std::string& document,
+                                const std::string& question, bool use_template);
 
 }  // namespace precis

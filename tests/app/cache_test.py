@@ -9,9 +9,13 @@ import random
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+import make_tiny_models as tiny  # noqa: E402
 
 PRECIS = os.environ["PRECIS_BIN"]
 TINY = os.environ["PRECIS_TINY_DIR"]
@@ -22,9 +26,9 @@ TEXT = "The quick brown fox jumps over the lazy dog. " * 5
 ENVIRONMENT = dict(os.environ, PRECIS_ARG_MATMUL="sgemm", PRECIS_ARG_WEIGHTS="file", PRECIS_ARG_THREADS="1")
 
 
-def precis(*arguments, stdin=None, preexec=None):
-    return subprocess.run([PRECIS, *arguments], input=stdin, capture_output=True, timeout=300, env=ENVIRONMENT,
-                          preexec_fn=preexec)
+def precis(*arguments, stdin=None, preexec=None, environment=None):
+    return subprocess.run([PRECIS, *arguments], input=stdin, capture_output=True, timeout=300,
+                          env=dict(ENVIRONMENT, **(environment or {})), preexec_fn=preexec)
 
 
 class CacheTest(unittest.TestCase):
@@ -92,6 +96,26 @@ class SameAnswers(CacheTest):
     def test_sampling(self):
         run, ask = self.answers(LLAMA, ["--keep", "50%", "--seed=3"], ["--temp", "1", "--seed=3", "-n", "12"])
         self.assertEqual(run["answer"], ask["answer"])
+
+    def test_templates_that_look_at_the_clock_or_at_the_question(self):
+        def model(name, source):
+            path = os.path.join(self.folder.name, name)
+            tiny.write_gguf(path, *tiny.build("llama", template=source))
+            return path
+        clock = model("clock.gguf", "{{ strftime_now('%H') }} {{ messages[0]['content'] }} ->")
+        self.build("--keep", "50%", model=clock)
+        ask = ["cache", "ask", "-m", clock, self.cache, "-p", "Who?", "-n", "4"]
+        now = precis(*ask)
+        later = precis(*ask, environment={"TZ": "ABC-7"})
+        self.assertEqual((now.returncode, later.returncode), (0, 0), later.stderr)
+        self.assertEqual(now.stdout, later.stdout)
+        self.assertNotIn(b"the date", now.stderr)
+        self.assertIn(b"the date", later.stderr)
+        first = model("first.gguf", "{{ messages[0]['content'][-4:] }} {{ messages[0]['content'] }}")
+        self.build("--keep", "50%", model=first)
+        self.refused(["cache", "ask", "-m", first, self.cache, "-p", "Who?"], "--raw", "template")
+        upper = model("upper.gguf", "{{ messages[0]['content'] | upper }}.")
+        self.refused(["cache", "build", "-m", upper, "-f", self.text, "-o", self.cache], "--raw", "template")
 
     def test_many_questions_from_one_file(self):
         self.build("--keep", "50%")
