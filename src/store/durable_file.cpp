@@ -30,7 +30,7 @@ std::string self_link(int fd) { return concat("/proc/self/fd/", fd); }
 
 }  // namespace
 
-DurableFile::DurableFile(const std::string& path) : path_(path) {
+DurableFile::DurableFile(const std::string& path, Before before) : path_(path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   folder_ = parent.empty() ? "." : parent.string();
   struct stat info {};
@@ -41,7 +41,7 @@ DurableFile::DurableFile(const std::string& path) : path_(path) {
   } else if (errno != ENOENT) {
     refuse("", errno);
   }
-  create();
+  create(before);
 }
 
 DurableFile::~DurableFile() {
@@ -49,8 +49,9 @@ DurableFile::~DurableFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void DurableFile::create() {
-  fd_ = ::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kMode);
+void DurableFile::create(Before before) {
+  if (before == Before::kUnnamed)
+    fd_ = ::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kMode);
   // Such a file gets its name through /proc, which need not be there.
   if (fd_ >= 0 && ::access(self_link(fd_).c_str(), F_OK) == 0) return;
   if (fd_ >= 0) ::close(fd_);

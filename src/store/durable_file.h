@@ -13,9 +13,10 @@ namespace precis {
 // without it the destructor leaves everything as it was. One thread.
 class DurableFile {
  public:
+  enum class Before { kUnnamed, kNamed };  // what it is before commit(); kUnnamed if there is such
   // Throws Error(kIo) if `path` could not be written: no such folder, no permission, a directory,
   // or something that is no regular file. A link of that name will be replaced, not followed.
-  explicit DurableFile(const std::string& path);
+  explicit DurableFile(const std::string& path, Before before = Before::kUnnamed);
   ~DurableFile();
   DurableFile(const DurableFile&) = delete;
 
@@ -28,7 +29,7 @@ class DurableFile {
   void commit();
 
  private:
-  void create();
+  void create(Before before);
   void link();
   void remove_temporary() noexcept;
   [[noreturn]] void refuse(const char* what, int status) const;
