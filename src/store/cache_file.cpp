@@ -1,6 +1,8 @@
 #include "store/cache_file.h"
 
-#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "model/model.h"
@@ -83,6 +85,23 @@ class CacheWriter {
   std::unique_ptr<Checksum> checksum_;
 };
 
+void write_layer(CacheWriter& out, const SessionState& state, const LayerRecord& record,
+                 std::size_t il) {
+  const LayerState& layer = state.layers[il];
+  const std::vector<std::uint8_t> shape = encode_shape(record);
+  out.add(shape.data(), shape.size());
+  const auto sizes = array_bytes(record, layer.tail.shape(), state.rows);
+  const auto arrays = arrays_of(layer, record);
+  PRECIS_CHECK(sizes.size() == arrays.size(), sizes.size(), " vs ", arrays.size());
+  std::uint64_t total = 0;
+  out.begin();
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    out.array(arrays[i], sizes[i]);
+    total += padded(sizes[i]);
+  }
+  out.end(total);
+}
+
 // Whether two models' caches have the same shapes.
 bool same_shape(const ModelFingerprint& a, const ModelFingerprint& b) {
   return a.arch == b.arch && a.n_layers == b.n_layers && a.n_embd == b.n_embd &&
@@ -113,6 +132,30 @@ ModelFingerprint shape_fingerprint(const ModelConfig& c) {
   return out;
 }
 
+// Where the report, if there is one, counts other entries than the layers have.
+std::optional<std::string> entries_fault(const CompressionReport& report,
+                                         const std::vector<LayerRecord>& layers) {
+  if (report.entries.empty()) return {};
+  std::size_t i = 0;
+  for (const LayerRecord& layer : layers) {
+    if (!layer.is_frozen) continue;
+    if (i >= report.entries.size() || report.entries[i].size() != layer.heads.size())
+      return concat("the report tells entries of ", report.entries.size(),
+                    " layers, but not of every head of condensed layer ", i);
+    for (std::size_t h = 0; h < layer.heads.size(); ++h) {
+      const std::size_t n = layer.heads[h].n_main + layer.heads[h].n_residual;
+      if (report.entries[i][h] != n)
+        return concat("head ", h, " of condensed layer ", i, " has ", n,
+                      " entries, but the report says ", report.entries[i][h]);
+    }
+    ++i;
+  }
+  if (i != report.entries.size())
+    return concat("the report tells entries of ", report.entries.size(), " layers, but ", i,
+                  " are condensed");
+  return {};
+}
+
 // Everything but the rows.
 struct Outline {
   SessionRecord record;
@@ -131,19 +174,7 @@ Outline read_outline(const CacheReader& reader) {
                          out.record.model.n_vocab, " tokens has ", whole));
   for (std::size_t il = 0; il < reader.n_layers(); ++il)
     out.layers.push_back(read_shape(reader, il, out.shape(), out.record.rows));
-  // The report counts the same entries, if there is one.
-  const auto& reported = out.record.meta.report.entries;
-  std::size_t i = 0;
-  for (const LayerRecord& layer : out.layers) {
-    if (!layer.is_frozen || reported.empty()) continue;
-    for (std::size_t h = 0; h < layer.heads.size(); ++h) {
-      const std::size_t n = layer.heads[h].n_main + layer.heads[h].n_residual;
-      if (i >= reported.size() || h >= reported[i].size() || reported[i][h] != n)
-        reader.reject(concat("head ", h, " of condensed layer ", i, " has ", n,
-                             " entries, but the report says otherwise"));
-    }
-    ++i;
-  }
+  if (const auto fault = entries_fault(out.record.meta.report, out.layers)) reader.reject(*fault);
   return out;
 }
 
@@ -215,29 +246,21 @@ void save_session(const Session& session, const ModelFingerprint& model, const C
   const SessionRecord record{model, meta, state.next_position, state.n_read, state.rows};
   if (const auto fault = fault_of(record)) refuse(*fault);
   if (const auto fault = fault_of(state, config)) refuse(*fault);
+  const std::string report = report_json(meta.report);
+  if (report.size() > kMostReportBytes)
+    refuse(concat("its report has ", report.size(), " bytes, at most ", kMostReportBytes,
+                  " are read again"));
+  std::vector<LayerRecord> layers;
+  for (const LayerState& layer : state.layers) layers.push_back(record_of(layer));
+  if (const auto fault = entries_fault(meta.report, layers)) refuse(*fault);
   CacheWriter out(path, config.n_layers);
   const std::vector<std::uint8_t> info = encode_info(record);
   out.add(info.data(), info.size());
   out.add(meta.tokens.data(), meta.tokens.size() * sizeof(Token));
   out.add(meta.document.data(), meta.document.size());
-  const std::string report = report_json(meta.report);
   out.add(report.data(), report.size());
   out.add(state.logits.data(), state.logits.size() * sizeof(float));
-  for (const LayerState& layer : state.layers) {
-    const LayerRecord shape = record_of(layer);
-    const std::vector<std::uint8_t> bytes = encode_shape(shape);
-    out.add(bytes.data(), bytes.size());
-    const auto sizes = array_bytes(shape, layer.tail.shape(), state.rows);
-    const auto arrays = arrays_of(layer, shape);
-    PRECIS_CHECK(sizes.size() == arrays.size(), sizes.size(), " vs ", arrays.size());
-    std::uint64_t total = 0;
-    out.begin();
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      out.array(arrays[i], sizes[i]);
-      total += padded(sizes[i]);
-    }
-    out.end(total);
-  }
+  for (std::size_t il = 0; il < layers.size(); ++il) write_layer(out, state, layers[il], il);
   out.commit();
 }
 

@@ -22,8 +22,8 @@ constexpr std::size_t kMostLayers = 1 << 16;
 constexpr std::size_t kMostHeads = 1 << 16;
 constexpr std::size_t kMostChannels = 1 << 16;
 constexpr std::size_t kMostTokens = std::size_t{1} << 31;
-// The report of 126 layers of 64 heads with residual entries takes 2 MB.
-constexpr std::size_t kMostReportBytes = std::size_t{16} << 20;
+// Of a name or a SPEC: a list of shares for each layer is the longest.
+constexpr std::size_t kMostNameBytes = std::size_t{1} << 20;
 
 bool is_utf8(std::string_view text) {
   // By pieces, since what is assembled is copied.
@@ -198,7 +198,9 @@ std::optional<std::string> fault_of(const SessionRecord& r) {
   if (!is_utf8(r.meta.document)) return "the document's text is not valid UTF-8";
   for (const std::string* text :
        {&r.model.arch, &r.meta.report.method, &r.meta.report.keep, &r.meta.writer})
-    if (text->size() > kMostReportBytes || !is_utf8(*text)) return "a name is not valid UTF-8";
+    if (text->size() > kMostNameBytes || !is_utf8(*text))
+      return concat("a name or SPEC of ", text->size(), " bytes is longer than ", kMostNameBytes,
+                    " or not valid UTF-8");
   for (const double ms : {r.meta.prefill_ms, r.meta.compress_ms})
     if (!std::isfinite(ms)) return concat("a time is ", ms, " ms");
   return {};

@@ -33,6 +33,8 @@ class CacheDamage : public testing::TestWithParam<const char*> {
     layer_ = engine_->compressible_indices()[0];
   }
 
+  void TearDown() override { RecordProperty("files", static_cast<int>(n_files_)); }
+
   // Refused by every way to read it that looks at what is damaged.
   void refused(const Bytes& bytes, const std::string& what, const std::string& words = "") {
     ++n_files_;
@@ -258,7 +260,7 @@ TEST_P(CacheDamage, ReportsWithRightChecksums) {
   const std::string entries = "\"entries\":[[";
   char& digit = other[other.find(entries) + entries.size()];
   digit = digit == '9' ? '8' : '9';
-  begins(other, "report says otherwise");
+  begins(other, "but the report says");
   without("\"entries\":[[", "\"entries\":{ ", "not JSON");
   without("\"f16\"", "\"f18\"", "row type");
 }

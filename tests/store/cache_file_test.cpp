@@ -164,6 +164,15 @@ TEST_P(CacheFile, WhatIsNotCondensedIsRefused) {
   std::vector<Token> wrong(prompt().begin(), prompt().end());
   wrong[3] = static_cast<Token>(engine_->config().n_vocab);
   refused(ErrorCode::kInvalidArgument, "token 3", meta_of(report, wrong));
+  CompressionReport other = report;
+  other.entries[0][0] += 1;
+  refused(ErrorCode::kInvalidArgument, "the report says", meta_of(other));
+  other = report;
+  other.entries.emplace_back();
+  refused(ErrorCode::kInvalidArgument, "report", meta_of(other));
+  CacheMeta long_report = meta;
+  long_report.report.skipped = std::string(5 << 20, 'x');
+  refused(ErrorCode::kInvalidArgument, "bytes", long_report);
   CacheMeta bytes = meta;
   bytes.document = "\xff";
   refused(ErrorCode::kInvalidArgument, "UTF-8", bytes);
