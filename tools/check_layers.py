@@ -23,10 +23,11 @@ ALLOWED = {
     "engine": BELOW_COMPRESS | {"compress", "model"},
     "tasks": {"base"},
     "report": {"base"},
+    "store": BELOW_COMPRESS | {"compress", "model", "engine", "report"},
     "eval": BELOW_COMPRESS | {"compress", "engine", "methods", "tasks", "report"},
     "server": BELOW_COMPRESS | {"compress", "engine", "methods"},
-    "app": BELOW_COMPRESS | {"compress", "model", "engine", "methods", "tasks", "report", "eval",
-                             "server"},
+    "app": BELOW_COMPRESS | {"compress", "model", "engine", "methods", "tasks", "report", "store",
+                             "eval", "server"},
     "capi": BELOW_COMPRESS | {"compress", "engine", "methods"},
 }
 GGML_FOLDER = "model"  # the only folder of src that includes the headers below

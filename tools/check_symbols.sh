@@ -7,7 +7,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 below_model="base kernels cache compress methods"
-libraries="$below_model model engine eval server"
+libraries="$below_model model engine store eval server"
 process_symbols='printf|vprintf|puts|putchar|__printf_chk|__vprintf_chk|stdout|stderr|_ZSt4cout|_ZSt4cerr|_ZSt4clog|exit|_exit|quick_exit|abort'
 
 faults=0

@@ -5,12 +5,9 @@
 
 #include "app/commands.h"
 #include "app/interrupt.h"
-#include "app/method_list.h"
+#include "app/model_run.h"
 #include "app/progress_bar.h"
-#include "app/row_type_options.h"
 #include "app/run_result.h"
-#include "app/text_file.h"
-#include "app/weights_option.h"
 #include "base/error.h"
 #include "engine/generate.h"
 #include "engine/process_memory.h"
@@ -23,33 +20,15 @@ namespace precis::app {
 namespace {
 
 struct RunOptions {
-  std::string model;
+  ModelOptions model;
+  CondenseOptions condense;
+  AnswerOptions answer;
   std::string file;
   std::string prompt;
-  std::string method = "selkv";
-  std::string matmul = "auto";
-  std::string weights = "auto";
-  std::string keep;  // empty: kDefaultKeep, but at least kDefaultTokens
-  RowTypes rows;
-  std::size_t n_context = 0;
-  std::size_t n_threads = 0;
-  std::size_t n_predict = 128;
-  SamplerOptions sampler;
   bool use_template = true;
-  bool ignore_end = false;
   bool json = false;
   bool compare = false;
 };
-
-// Without --keep a short prompt is not worth condensing below this: 256 tokens are a few MiB of
-// cache.
-constexpr const char* kDefaultKeep = "25%";
-constexpr std::size_t kDefaultTokens = 256;
-
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
-}
 
 // Everything said on stdout as the answer is drawn goes through here; empty for --json.
 using Say = std::function<void(const std::string&)>;
@@ -77,8 +56,9 @@ Answered answer(const std::shared_ptr<const Engine>& engine, const PreparedPromp
   if (!prompt.question.empty()) session.extend(prompt.question, 1, {{}, &interrupt_flag()});
   const double question_ms = milliseconds_since(start);
   Session before = session.fork();
-  Sampler sampler(options.sampler);
-  Generation generation = generate(session, sampler, {options.n_predict, options.ignore_end}, say,
+  const AnswerOptions& wanted = options.answer;
+  Sampler sampler(wanted.sampler);
+  Generation generation = generate(session, sampler, {wanted.n_predict, wanted.ignore_end}, say,
                                    {{}, &interrupt_flag()});
   return {std::move(session), std::move(before), std::move(report), std::move(generation),
           kv_bytes_full,      kv_bytes,          question_ms};
@@ -132,36 +112,15 @@ FullCacheComparison compare_with_full(const std::shared_ptr<const Engine>& engin
   return out;
 }
 
-void check_length(const Engine& engine, const PreparedPrompt& prompt, const RunOptions& options) {
-  const std::size_t n = prompt.context.size() + prompt.question.size();
-  const std::size_t model_limit = engine.config().n_ctx_train;
-  const std::size_t limit =
-      options.n_context == 0 ? model_limit : std::min(options.n_context, model_limit);
-  if (n > limit)
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("the prompt has ", n, " tokens but the ",
-                       limit < model_limit ? "context set with -c" : "model's context", " is ",
-                       limit, " tokens; shorten the prompt or use a model with a longer context"));
-}
-
 PreparedPrompt read_prompt(const Engine& engine, const RunOptions& options,
-                           const TextFile& document) {
-  // Tokenising takes some 40 bytes of memory a byte of text, so what cannot fit is refused before
-  // it: the longest tokens of known vocabularies have 256 bytes.
-  constexpr std::size_t kMaxTokenBytes = 256;
-  if (document.text.size() / kMaxTokenBytes > engine.config().n_ctx_train)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("the document has ", document.text.size(), " bytes, far more than the model's ",
-               "context of ", engine.config().n_ctx_train,
-               " tokens; shorten it or use a model with a longer context"));
+                           const Document& document) {
+  check_document_bytes(engine, document.text.size());
   PreparedPrompt prompt =
       prepare_prompt(engine, document.text, options.prompt, options.use_template);
-  check_length(engine, prompt, options);
+  check_prompt_length(engine, prompt.context.size() + prompt.question.size(),
+                      options.model.n_context);
   // Said only once the prompt is known to be usable: an error is a single line.
-  if (document.n_replaced > 0)
-    std::fprintf(stderr, "precis: '%s' is not valid UTF-8; replaced by U+FFFD in %zu places\n",
-                 options.file.c_str(), document.n_replaced);
+  say_replaced(document);
   const bool both = !options.file.empty() && !options.prompt.empty();
   if (both && prompt.question.empty())
     std::fprintf(stderr,
@@ -188,8 +147,8 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
   r.gates = a.session.gate_tallies();
   r.decode_tokens_per_s = a.generation.tokens_per_second();
   r.peak_bytes = peak_resident_bytes();
-  r.rows = options.rows;
-  r.seed = options.sampler.seed;
+  r.rows = options.condense.rows;
+  r.seed = options.answer.sampler.seed;
   r.threads = a.session.engine()->backend().n_workers();
   r.matmul = a.session.engine()->model().matmul_report();
   r.weights = a.session.engine()->model().weights_report();
@@ -198,27 +157,17 @@ RunResult summarise(const Answered& a, const PreparedPrompt& prompt, const RunOp
 
 void run(const RunOptions& options) {
   // What can be refused without the model is refused first.
-  CondenseRequest request;
-  request.method = parse_method(options.method);
-  request.budget = Budget::parse(options.keep.empty() ? kDefaultKeep : options.keep);
-  request.seed = options.sampler.seed;
-  request.rows = options.rows;
-  const MatmulMode matmul = parse_matmul_mode(options.matmul);
-  const WeightsMode weights = parse_weights_mode(options.weights);
+  CondenseRequest request = condense_request(options.condense, options.answer.sampler.seed);
   if (options.file.empty() && options.prompt.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "the prompt is empty: give a document (-f) or a question (-p)");
-  const TextFile document = options.file.empty() ? TextFile{} : read_text_file(options.file);
-  if (!options.file.empty() && document.text.find_first_not_of(" \t\r\n\f\v") == std::string::npos)
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("the document '", options.file, "' is empty: it has no text"));
+  const Document document = read_document(options.file);
   catch_interrupt();
 
-  const auto engine = Engine::load(options.model, {options.n_threads, matmul, weights});
+  const auto engine = load_engine(options.model);
   const PreparedPrompt prompt = read_prompt(*engine, options, document);
-  const std::string model_sha256 = options.json ? sha256_of_file(options.model) : "";
-  if (options.keep.empty() && prompt.context.size() < 4 * kDefaultTokens)
-    request.budget = Budget::parse(std::to_string(kDefaultTokens));
+  const std::string model_sha256 = options.json ? sha256_of_file(options.model.model) : "";
+  settle_budget(options.condense, prompt.context.size(), request);
   const std::size_t loaded_bytes = resident_bytes();
   reset_peak_resident_bytes();
   // The heading waits for the first word: a condensation that fails leaves stdout empty.
@@ -252,73 +201,20 @@ void run(const RunOptions& options) {
 }  // namespace
 
 Command add_run(CLI::App& parent) {
-  // CLI11's own range lets NaN pass.
-  const auto finite_range = [](float minimum, float maximum) {
-    return CLI::Range(minimum, maximum) & CLI::Validator(
-                                              [](std::string& text) {
-                                                return text.find_first_of("nN") == std::string::npos
-                                                           ? ""
-                                                           : "'" + text + "' is not a number";
-                                              },
-                                              "");
-  };
   auto o = std::make_shared<RunOptions>();
   CLI::App* c = parent.add_subcommand("run", "Condense a document and answer a question from it");
-  c->add_option("-m,--model", o->model, "GGUF file")->required()->envname("PRECIS_ARG_MODEL");
+  add_model(*c, o->model);
   c->add_option("-f,--file", o->file, "Document to condense ('-': standard input)")
       ->envname("PRECIS_ARG_FILE");
   c->add_option("-p,--prompt", o->prompt, "Question, read after the document was condensed")
       ->envname("PRECIS_ARG_PROMPT");
-  c->add_option("--method", o->method, "SPEC of the compression; see 'precis methods'")
-      ->capture_default_str()
-      ->envname("PRECIS_ARG_METHOD");
-  c->add_option(
-       "--keep", o->keep,
-       "What may be kept: 25%, 2048 (tokens) or 512MiB (default: 25%, but at least 256 tokens); "
-       "positions and biases count, so 43 tokens' bytes hold 42 entries")
-      ->envname("PRECIS_ARG_KEEP");
-  add_row_types(*c, o->rows);
-  c->add_option("-n,--predict", o->n_predict, "Most tokens of the answer")
-      ->capture_default_str()
-      ->check(CLI::Range(1u, 1u << 20))
-      ->envname("PRECIS_ARG_N_PREDICT");
-  c->add_option("-c,--ctx-size", o->n_context,
-                "Refuse prompts longer than this (0: the model's context)")
-      ->check(CLI::Range(0u, 1u << 30))
-      ->envname("PRECIS_ARG_CTX_SIZE");
-  c->add_option("-t,--threads", o->n_threads, "Threads (0: one per core)")
-      ->check(CLI::Range(0u, 512u))
-      ->envname("PRECIS_ARG_THREADS");
-  c->add_option("--matmul", o->matmul,
-                "Products of prompt and weights: auto (measured), ggml, or sgemm (f32)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "ggml", "sgemm"}))
-      ->envname("PRECIS_ARG_MATMUL");
-  add_weights_mode(*c, o->weights);
-  c->add_option("-s,--seed", o->sampler.seed, "Seed of sampling and of methods that draw")
-      ->envname("PRECIS_ARG_SEED");
-  c->add_option("--temp", o->sampler.temperature, "Temperature (0: greedy)")
-      ->capture_default_str()
-      ->check(finite_range(0.0f, 100.0f))
-      ->envname("PRECIS_ARG_TEMP");
-  c->add_option("--top-k", o->sampler.top_k, "Draw from the k likeliest (0: all)")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 30))
-      ->envname("PRECIS_ARG_TOP_K");
-  c->add_option("--top-p", o->sampler.top_p,
-                "Draw from the likeliest that reach this mass (1: all)")
-      ->capture_default_str()
-      ->check(finite_range(0.0f, 1.0f))
-      ->envname("PRECIS_ARG_TOP_P");
-  c->add_option("--min-p", o->sampler.min_p,
-                "Drop tokens below this share of the likeliest (0: none)")
-      ->capture_default_str()
-      ->check(finite_range(0.0f, 1.0f))
-      ->envname("PRECIS_ARG_MIN_P");
+  add_condensing(*c, o->condense);
+  add_seed(*c, o->answer.sampler.seed, "sampling and of methods that draw");
+  add_sampling(*c, o->answer);
+  add_model_speed(*c, o->model);
   c->add_flag(
       "--raw", [o](std::int64_t n) { o->use_template = n == 0; },
       "Do not use the model's chat template");
-  c->add_flag("--ignore-eos", o->ignore_end, "Go on after the model ends its answer");
   c->add_flag("--json", o->json, "Print one JSON object");
   c->add_flag("--compare", o->compare, "Answer from the full cache too and compare both");
   return [o] { run(*o); };

@@ -10,6 +10,7 @@ namespace precis::app {
 using Command = std::function<void()>;
 
 Command add_run(CLI::App& parent);
+Command add_cache(CLI::App& parent);
 Command add_methods(CLI::App& parent);
 Command add_inspect(CLI::App& parent);
 Command add_bench(CLI::App& parent);

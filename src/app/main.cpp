@@ -66,8 +66,9 @@ int main(int argc, char** argv) {
       "'precis COMMAND --help' tells a command's options. Results go to stdout, everything else to "
       "stderr.");
   std::vector<std::pair<CLI::App*, precis::app::Command>> commands;
-  for (const auto add : {precis::app::add_run, precis::app::add_methods, precis::app::add_inspect,
-                         precis::app::add_bench, precis::app::add_eval, precis::app::add_report}) {
+  for (const auto add : {precis::app::add_run, precis::app::add_cache, precis::app::add_methods,
+                         precis::app::add_inspect, precis::app::add_bench, precis::app::add_eval,
+                         precis::app::add_report}) {
     precis::app::Command command = add(app);
     CLI::App* parser = app.get_subcommands({}).back();
     if (parser->get_name() != active_command(argc, argv)) ignore_environment(*parser);
@@ -76,10 +77,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(parser_words(argc, argv));
     if (app.get_subcommands().empty())
-      throw precis::Error(
-          precis::ErrorCode::kInvalidArgument,
-          "a command is needed: run, methods, inspect, bench, eval or report; 'precis --help' "
-          "tells more");
+      throw precis::Error(precis::ErrorCode::kInvalidArgument,
+                          "a command is needed: run, cache, methods, inspect, bench, eval or "
+                          "report; 'precis --help' "
+                          "tells more");
     for (const auto& [parser, command] : commands)
       if (parser->parsed()) command();
     check_output();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/half.h"
@@ -123,6 +124,9 @@ class FrozenLayer {
     return positions.empty() ? first_position_ + static_cast<std::int32_t>(entry)
                              : positions[entry];
   }
+  // The stored positions of a head's main entries; empty if they are first_position() + i.
+  std::span<const std::int32_t> positions(std::size_t head) const { return heads_[head].positions; }
+  std::int32_t first_position() const { return first_position_; }
   // Bytes of keys, values, biases and positions, from the live buffers of both sections.
   std::size_t bytes() const;
 

@@ -1,6 +1,7 @@
 #include "cache/packed_list.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/rows.h"
@@ -18,6 +19,17 @@ PackedList PackedList::from_rows(const RowTypes& types, std::size_t head_dim,
   PackedList list(types, head_dim);
   list.reserve(rows.n);
   list.append(rows.keys, rows.values, rows.n);
+  return list;
+}
+
+PackedList PackedList::from_packed(const RowTypes& types, std::size_t head_dim, std::size_t n,
+                                   RowMemory keys, RowMemory values) {
+  PackedList list(types, head_dim);
+  PRECIS_CHECK(keys.size() == key_bytes(types.keys, head_dim, n), keys.size(), " for ", n);
+  PRECIS_CHECK(values.size() == value_bytes(types.values, head_dim, n), values.size(), " for ", n);
+  list.size_ = n;
+  list.keys_ = std::move(keys);
+  list.values_ = std::move(values);
   return list;
 }
 

@@ -19,6 +19,10 @@ class PackedList {
 
   // Every row of a list in f16.
   static PackedList from_rows(const RowTypes& types, std::size_t head_dim, const EntryView& rows);
+  // n entries packed elsewhere, byte for byte. REQUIRES: the constructor's, and as many bytes as n
+  // entries take (row_type.h). What the bytes mean is not looked at.
+  static PackedList from_packed(const RowTypes& types, std::size_t head_dim, std::size_t n,
+                                RowMemory keys, RowMemory values);
 
   std::size_t size() const { return size_; }
   const RowTypes& types() const { return types_; }

@@ -1,5 +1,7 @@
 #include "engine/prompt.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace precis {
@@ -95,6 +97,34 @@ PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
   const std::size_t n_words = last.size();
   encode(pieces.ending, last);
   prompt.n_ending = last.size() - n_words;
+  return prompt;
+}
+
+std::vector<Token> prepare_document(const Engine& engine, const std::string& document,
+                                    bool use_template) {
+  if (stripped(document).empty())
+    throw Error(ErrorCode::kInvalidArgument, "the document is empty: it has no text");
+  // Letters of both cases show whether the template leaves the words as they are.
+  PreparedPrompt prompt = prepare_prompt(engine, document, "Any question?", use_template);
+  if (prompt.question.empty())
+    throw Error(ErrorCode::kUnsupported,
+                "the model's chat template changes the message, so that no document can be read "
+                "before its question; use --raw to do without the template");
+  return std::move(prompt.context);
+}
+
+PreparedPrompt prepare_question(const Engine& engine, const std::string& document,
+                                const std::string& question, bool use_template) {
+  if (stripped(question).empty())
+    throw Error(ErrorCode::kInvalidArgument, "the question is empty: give one (-p) with some text");
+  const std::vector<Token> context = prepare_document(engine, document, use_template);
+  PreparedPrompt prompt = prepare_prompt(engine, document, question, use_template);
+  if (prompt.context != context || prompt.question.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("with this question ", prompt.context.size(),
+                       " tokens come before it, with another ", context.size(),
+                       ": the chat template looks at the question first, so it cannot be asked of "
+                       "a document read before it; use --raw to do without the template"));
   return prompt;
 }
 

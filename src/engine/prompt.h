@@ -26,4 +26,16 @@ struct PreparedPrompt {
 PreparedPrompt prepare_prompt(const Engine& engine, const std::string& document,
                               const std::string& question, bool use_template);
 
+// The context alone, as prepare_prompt gives it with any question: what can be condensed before
+// there is one. Throws Error(kUnsupported) if the chat template lets no question stand behind the
+// document, and like prepare_prompt.
+std::vector<Token> prepare_document(const Engine& engine, const std::string& document,
+                                    bool use_template);
+// The prompt of both, whose question can follow such a context. The context may be another than the
+// one read earlier where a template looks at the clock: its question follows that one as well.
+// Throws Error(kInvalidArgument) if the question is empty, or if the template looks at it before it
+// shows the document, and like prepare_document.
+PreparedPrompt prepare_question(const Engine& engine, const std::string& document,
+                                const std::string& question, bool use_template);
+
 }  // namespace precis

@@ -1,7 +1,7 @@
 // Session: one timeline of tokens over a shared engine.
 //
 // Call order, as a regular expression over the methods:
-//   ( prefill+ compress? | condense | restore )? ( extend | fork )*       reset starts over
+//   ( prefill+ compress? | condense | restore | resume )? ( extend | fork )*     reset starts over
 // Positions are the true ones: after a prompt of n tokens the next position is n, whatever was
 // kept; unless the method has a positions stage, which moves the kept entries together and with
 // them what comes next. One thread at a time per session; sessions of one engine may run on
@@ -17,6 +17,7 @@
 
 #include "compress/condenser.h"
 #include "engine/engine.h"
+#include "engine/session_state.h"
 
 namespace precis {
 
@@ -79,6 +80,14 @@ class Session {
   // aged.
   void restore(std::vector<std::shared_ptr<const FrozenLayer>> frozen, std::size_t next_position,
                RowTypes rows = {});
+
+  // What a session holds after compress, condense, restore or resume, and any extends: all that
+  // resume() needs to go on with the same bits. Frozen rows are shared, the rest is copied. Throws
+  // Error: kInvalidArgument if nothing was condensed yet, kUnsupported with decode=step.
+  SessionState state() const;
+  // Goes on from such a state of a session of the same model. Throws Error(kInvalidArgument) if the
+  // session holds tokens, or with what fault_of() finds.
+  void resume(SessionState state);
 
   // With decode=step the tokens go through the model by at most 32 at a time, and the condensed
   // layers evict what is too many after each of these chunks, so that no more than a chunk is ever

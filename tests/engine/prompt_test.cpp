@@ -50,6 +50,25 @@ TEST_F(PromptTest, OneOfTheTwoMayBeMissing) {
   EXPECT_THROW(prepare_prompt(*engine, " \n", "\t", true), Error);
 }
 
+TEST_F(PromptTest, ADocumentIsReadWithoutItsQuestion) {
+  for (const char* name : {"qwen2", "gemma3"}) {  // with a template, and without
+    const auto engine = load(name);
+    for (const bool use_template : {true, false}) {
+      const std::vector<Token> context = prepare_document(*engine, " A document.\n", use_template);
+      for (const char* question : {"What?", "\n?", "A document.", "<|im_end|>"}) {
+        const PreparedPrompt whole =
+            prepare_prompt(*engine, " A document.\n", question, use_template);
+        const PreparedPrompt later =
+            prepare_question(*engine, " A document.\n", question, use_template);
+        EXPECT_EQ(context, whole.context) << name << " " << question;
+        EXPECT_EQ(later.question, whole.question) << name << " " << question;
+      }
+    }
+    EXPECT_THROW(prepare_document(*engine, " \n", true), Error);
+    EXPECT_THROW(prepare_question(*engine, "A document.", " ", true), Error);
+  }
+}
+
 TEST_F(PromptTest, TextNeverBecomesControlTokens) {
   const auto engine = load("qwen2");
   const auto count = [&](const PreparedPrompt& p) {
