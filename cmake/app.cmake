@@ -3,7 +3,6 @@ find_package(CLI11 REQUIRED)
 file(GLOB app_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/app/*.cpp)
 add_executable(precis ${app_sources})
 precis_own(precis)
-precis_plain_text(precis)
 target_link_libraries(precis PRIVATE precis_eval precis_store precis_methods CLI11::CLI11 precis::vendor)
 target_compile_definitions(precis PRIVATE PRECIS_VERSION="${PROJECT_VERSION}")
 # Benchmarks say which commit they measured.

@@ -54,14 +54,6 @@ function(precis_own target)
   endif()
 endfunction()
 
-# For sources that read and write text and compute nothing: in a checked build optimising them takes
-# two fifths of the time to compile (JSON's templates: 10.6 s a file at -O1, 6.2 s without).
-function(precis_plain_text target)
-  if(PRECIS_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)
-  endif()
-endfunction()
-
 # What the tests' own sources get beside that. They are half of what is compiled: at -O1 a release
 # test takes three fifths of the time to compile, and a checked one without UBSan as well, which
 # judges the sources of src only. ASan sees both.
