@@ -44,7 +44,6 @@ Method with_shares(const EvolveCommand& command, const std::vector<double>& shar
       concat(command.method, " layers=weights(list=", print_numbers(shares), ",fit=exact)"));
 }
 
-// Everything that the values depend on, but for the model.
 // A file's own name; as in the budget file, which is UTF-8.
 std::string name_of(const std::string& path) {
   Utf8Assembler characters;
@@ -52,6 +51,7 @@ std::string name_of(const std::string& path) {
   return name += characters.finish();
 }
 
+// Everything that the values depend on, but for the model.
 std::vector<std::pair<std::string, std::string>> settings_of(const EvolveCommand& c) {
   const auto number = [](std::size_t n) { return std::to_string(n); };
   std::vector<std::pair<std::string, std::string>> out = {

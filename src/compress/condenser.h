@@ -134,11 +134,11 @@ class Condenser {
   // Biases that a layer's entries would have if no other layer counted; empty without a bias.
   std::vector<std::vector<float>> trial_biases(const std::vector<HeadPlan>& plans,
                                                const std::vector<HeadMerge>& merges) const;
+  // Whether the prompt is long enough for the residual stage; the report says so if not.
+  bool can_hold_out();
   // Shares what the pure method spends on a layer between main and residual entries: plans and
   // merges become those of the split that each head takes. Returns the residual entries, [heads];
   // empty if the prompt is too short for the stage. heads have their scores.
-  // Whether the prompt is long enough for the residual stage; the report says so if not.
-  bool can_hold_out();
   std::vector<ResidualEntries> split_layer(const LayerTable& table, const RowTypes& rows,
                                            std::vector<HeadView>& heads,
                                            std::vector<HeadPlan>& plans,

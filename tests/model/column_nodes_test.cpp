@@ -105,8 +105,9 @@ TEST_P(ColumnNodesTest, EveryColumnHasTheBitsOfItsOwnProduct) {
       ASSERT_EQ(all.empty(), !is_known);
       if (!is_known) {
         // With AVX2 alone the order is known: there a kernel that lost its bits must not go unseen.
+        // Elsewhere ggml may sum in another order, and then these nodes must stay away, as above.
         ASSERT_FALSE(column_products_available() && !has_avx512()) << "the probe found other bits";
-        GTEST_SKIP() << "ggml sums in another order on this processor";
+        continue;
       }
       for (std::int64_t c = 0; c < n; ++c) {
         const auto one =

@@ -117,7 +117,7 @@ TEST_P(MatmulTypes, AgreeWithDoublesOnAnyNumberOfThreads) {
   for (const std::size_t n_tokens : {2, 7, 129}) {
     const std::vector<float> x = random_rows(n_tokens, depth);
     std::vector<float> first;
-    for (const std::size_t n_threads : {1, 3}) {
+    for (const std::size_t n_threads : {1, 2, 3, 4}) {
       Backend backend(n_threads);
       Matmul matmul;
       matmul.choose(MatmulMode::kSgemm, {&weight.tensor, 1}, backend.impl());
